@@ -1,0 +1,25 @@
+# SPDX-License-Identifier: Apache-2.0
+# Compiles the CPU kernel files once per instruction set; run time chooses (native/core/cpu_isa.cc).
+
+if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
+  set(BARACUDA_CPU_ISAS portable avx2 avx512)
+else()
+  set(BARACUDA_CPU_ISAS portable)
+endif()
+set(BARACUDA_ISA_FLAGS_portable)
+set(BARACUDA_ISA_FLAGS_avx2 -mavx2 -mfma -mf16c)
+set(BARACUDA_ISA_FLAGS_avx512 -mavx2 -mfma -mf16c -mavx512f -mavx512bw -mavx512dq -mavx512vl -mprefer-vector-width=512)
+
+function(baracuda_add_cpu_kernels target)
+  foreach(isa IN LISTS BARACUDA_CPU_ISAS)
+    set(objects ${target}_${isa})
+    add_library(${objects} OBJECT ${ARGN})
+    target_include_directories(${objects} PRIVATE include native)
+    target_compile_options(${objects} PRIVATE ${BARACUDA_CXX_FLAGS} -O3 ${BARACUDA_ISA_FLAGS_${isa}})
+    target_compile_definitions(${objects} PRIVATE BARACUDA_CPU_ISA_NAMESPACE=${isa})
+    if(isa STREQUAL "portable")
+      target_compile_definitions(${objects} PRIVATE BARACUDA_CPU_ISA_IS_PORTABLE)
+    endif()
+    target_sources(${target} PRIVATE $<TARGET_OBJECTS:${objects}>)
+  endforeach()
+endfunction()

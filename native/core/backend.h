@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a backend must provide to the shared entry path: a launch scope, scratch memory, its name. No CUDA type here.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "core/status.h"
+
+namespace baracuda {
+
+// A CUstream or cudaStream_t; NULL is the legacy default stream. The CPU backend knows NULL alone.
+using Stream = void*;
+
+// Everything that must hold while an operator launches, undone on leaving: on CUDA the stream's device is current, on
+// the CPU the float environment rounds to nearest and keeps subnormals.
+class LaunchScope {
+ public:
+  LaunchScope() = default;
+  LaunchScope(const LaunchScope&) = delete;
+  LaunchScope& operator=(const LaunchScope&) = delete;
+  ~LaunchScope();
+  Status enter(Stream stream);
+
+ private:
+  bool entered_ = false;
+  int64_t saved_ = 0;
+};
+
+// Scratch for callers that pass no workspace: the library's stream-ordered pool on CUDA, the heap on the CPU.
+class Scratch {
+ public:
+  Scratch() = default;
+  Scratch(const Scratch&) = delete;
+  Scratch& operator=(const Scratch&) = delete;
+  ~Scratch();
+  Status acquire(size_t bytes, Stream stream);
+  Status release();
+  void* pointer() const { return pointer_; }
+
+ private:
+  void* pointer_ = nullptr;
+  Stream stream_ = nullptr;
+};
+
+const char* backend_name();
+
+}  // namespace baracuda

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a cuda.cu needs to launch: checked launches on a stream, one-dimensional grids of any size, and the stamp that
+// provides launch<Buffers>.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cstdint>
+
+#include "core/backend.h"
+#include "core/status.h"
+
+namespace baracuda {
+
+// Status 5 with the runtime's text; clears the runtime's error so that the caller's next check does not see ours.
+Status cuda_failure(cudaError_t error, const char* what);
+
+// Multiprocessors of the current device (cached), or 0 with a failure recorded.
+int multiprocessors();
+
+namespace {
+
+// Blocks for `items` items at `per_block` each; kernels stride by the grid, so a cut at the launch limit is harmless.
+inline uint32_t blocks_for(int64_t items, int64_t per_block) {
+  const int64_t blocks = (items + per_block - 1) / per_block;
+  return static_cast<uint32_t>(blocks < INT32_MAX ? blocks : INT32_MAX);
+}
+
+// Enqueues a kernel; `name` is what a failure is called. No block, no launch: an empty grid is an error to CUDA alone.
+template <typename... Parameters, typename... Arguments>
+Status launch_kernel(const char* name, void (*kernel)(Parameters...), uint32_t blocks, uint32_t threads,
+                     size_t shared_bytes, Stream stream, Arguments... arguments) {
+  if (blocks == 0) return Status::kOk;
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(blocks);
+  config.blockDim = dim3(threads);
+  config.dynamicSmemBytes = shared_bytes;
+  config.stream = static_cast<cudaStream_t>(stream);
+  const cudaError_t error = cudaLaunchKernelEx(&config, kernel, Parameters(arguments)...);
+  return error == cudaSuccess ? Status::kOk : cuda_failure(error, name);
+}
+
+#if defined(__CUDACC__)
+__device__ __forceinline__ int64_t grid_thread() {
+  return static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+}
+__device__ __forceinline__ int64_t grid_threads() { return static_cast<int64_t>(gridDim.x) * blockDim.x; }
+#endif
+
+}  // namespace
+}  // namespace baracuda
+
+// Provides launch<BUFFERS> through the including file's run(problem, buffers, workspace, stream).
+#define BARACUDA_PROVIDE_LAUNCH(PROBLEM, BUFFERS)                                                              \
+  template <>                                                                                                  \
+  Status launch<BUFFERS>(const PROBLEM& problem, const BUFFERS& buffers, void* workspace, Stream stream) {     \
+    return run(problem, buffers, workspace, stream);                                                           \
+  }

@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+// The one path every C function takes: validate, size the workspace, launch. Operators supply the parts as an `Op`.
+//
+// An Op has: `Arguments`, the generated block; `Problem`; and static functions
+//   Status make_problem(const Arguments&, Problem*)     scalars, ranges, overflow; reads no data pointer
+//   Operands operands(const Problem&, const Arguments&) every data pointer with its element count
+//   size_t workspace_size(const Problem&)
+//   Status launch(const Problem&, const Arguments&, void* workspace, Stream)
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "core/backend.h"
+#include "core/checked.h"
+#include "core/status.h"
+
+namespace baracuda {
+
+// Workspaces hold 16-byte vectors.
+constexpr size_t kWorkspaceAlignment = 16;
+
+struct Operand {
+  const char* name;
+  const void* pointer;
+  int64_t numel;
+  size_t element_bytes;
+  bool is_output;
+};
+
+// Up to eight operands in call order; the widest operator has five.
+struct Operands {
+  Operand items[8];
+  int count;
+};
+
+inline Status check_operands(const Operands& operands) {
+  for (int i = 0; i < operands.count; ++i) {
+    const Operand& operand = operands.items[i];
+    if (operand.pointer == nullptr && operand.numel > 0) {
+      return fail(Status::kInvalidProblem, "%s is NULL; wanted a pointer to %lld elements", operand.name,
+                  static_cast<long long>(operand.numel));
+    }
+  }
+  for (int i = 0; i < operands.count; ++i) {
+    const Operand& operand = operands.items[i];
+    if (operand.numel > 0 && reinterpret_cast<uintptr_t>(operand.pointer) % operand.element_bytes != 0) {
+      return fail(Status::kMisalignedOperand, "%s is at %p; wanted an address aligned to %zu bytes", operand.name,
+                  operand.pointer, operand.element_bytes);
+    }
+  }
+  return Status::kOk;
+}
+
+inline bool every_output_is_empty(const Operands& operands) {
+  for (int i = 0; i < operands.count; ++i) {
+    if (operands.items[i].is_output && operands.items[i].numel > 0) return false;
+  }
+  return true;
+}
+
+inline Status check_workspace(const void* workspace, size_t bytes, size_t needed) {
+  if (workspace == nullptr) {
+    if (bytes == 0) return Status::kOk;
+    return fail(Status::kInvalidProblem, "workspace is NULL with workspace_bytes %zu; wanted a pointer or 0 bytes",
+                bytes);
+  }
+  if (reinterpret_cast<uintptr_t>(workspace) % kWorkspaceAlignment != 0) {
+    return fail(Status::kMisalignedOperand, "workspace is at %p; wanted an address aligned to %zu bytes", workspace,
+                kWorkspaceAlignment);
+  }
+  if (bytes < needed) {
+    return fail(Status::kWorkspaceTooSmall, "workspace has %zu bytes; wanted %zu", bytes, needed);
+  }
+  return Status::kOk;
+}
+
+template <class Op>
+Status run_checked(const typename Op::Arguments& arguments) {
+  typename Op::Problem problem;
+  BARACUDA_RETURN_IF_FAILED(Op::make_problem(arguments, &problem));
+  const Operands operands = Op::operands(problem, arguments);
+  if (every_output_is_empty(operands)) return Status::kOk;
+  BARACUDA_RETURN_IF_FAILED(check_operands(operands));
+  const size_t needed = Op::workspace_size(problem);
+  BARACUDA_RETURN_IF_FAILED(check_workspace(arguments.workspace, arguments.workspace_bytes, needed));
+  LaunchScope scope;
+  BARACUDA_RETURN_IF_FAILED(scope.enter(arguments.stream));
+  if (arguments.workspace != nullptr || needed == 0) {
+    return Op::launch(problem, arguments, arguments.workspace, arguments.stream);
+  }
+  Scratch scratch;
+  BARACUDA_RETURN_IF_FAILED(scratch.acquire(needed, arguments.stream));
+  const Status launched = Op::launch(problem, arguments, scratch.pointer(), arguments.stream);
+  const Status released = scratch.release();
+  return launched != Status::kOk ? launched : released;
+}
+
+template <class Op>
+int32_t run(const char* symbol, const typename Op::Arguments& arguments) {
+  begin_call(symbol);
+  return static_cast<int32_t>(run_checked<Op>(arguments));
+}
+
+template <class Op>
+int32_t can_implement(const char* symbol, const typename Op::Arguments& arguments) {
+  begin_call(symbol);
+  typename Op::Problem problem;
+  return static_cast<int32_t>(Op::make_problem(arguments, &problem));
+}
+
+template <class Op>
+size_t workspace_size(const char* symbol, const typename Op::Arguments& arguments) {
+  begin_call(symbol);
+  typename Op::Problem problem;
+  if (Op::make_problem(arguments, &problem) != Status::kOk) return 0;
+  return Op::workspace_size(problem);
+}
+
+}  // namespace baracuda

@@ -1,0 +1,256 @@
+// SPDX-License-Identifier: Apache-2.0
+// RoIAlign on the CPU. Weights are tabulated once per box; then threads own what they write: the forward a box and a
+// channel, the backward a tile of pixels for a block of channels. Compiled once per instruction set.
+#include "core/cpu_launch.h"
+#include "core/cpu_parallel.h"
+#include "ops/roi_align/launch.h"
+#include "ops/roi_align/tables.h"
+
+namespace baracuda::roi_align {
+namespace {
+
+// Writes one axis of one box; answers the pixels that all its bins together touch.
+template <typename T>
+PixelRange tabulate_axis(const Axis<T>& axis, int32_t bins, BinEntry* entries, T* weights, int64_t capacity) {
+  int64_t used = 0;
+  PixelRange touched = no_pixels();
+  for (int32_t bin = 0; bin < bins; ++bin) {
+    const PixelRange pixels = bin_pixels(axis, bin);
+    BinEntry entry{pixels, -1};
+    if (pixels.count() <= capacity - used) {
+      entry.weights = static_cast<int32_t>(used);
+      for (int32_t pixel = pixels.first; pixel <= pixels.last; ++pixel) {
+        weights[used++] = pixel_weight(axis, bin, pixel);
+      }
+    }
+    entries[bin] = entry;
+    touched = join(touched, pixels);
+  }
+  return touched;
+}
+
+// Fills the tables of every box.
+template <typename T>
+BoxTables<T> tabulate(const Problem& p, const T* rois, void* workspace) {
+  const BoxTables<T> tables(p, workspace);
+  parallel_for(p.num_rois, grain_for(8 * (tables.y_capacity + tables.x_capacity)), [&](int64_t r) {
+    const Box<T> box = make_box(rois + 5 * r, p);
+    tables.boxes[r] = box;
+    if (box.image < 0) return;
+    tables.touched[2 * r] = tabulate_axis(box.y, p.pooled_h, tables.y_bins + r * p.pooled_h,
+                                          tables.y_weights + r * tables.y_capacity, tables.y_capacity);
+    tables.touched[2 * r + 1] = tabulate_axis(box.x, p.pooled_w, tables.x_bins + r * p.pooled_w,
+                                              tables.x_weights + r * tables.x_capacity, tables.x_capacity);
+  });
+  return tables;
+}
+
+// Columns that one pass over a bin's rows keeps in registers and L1.
+constexpr int32_t kColumns = 64;
+
+// One bin of one channel: rows ascending inside a column, then columns ascending.
+template <typename T>
+Compute<T> pool_bin(const T* plane, int64_t row_stride, const TabulatedAxis<Compute<T>>& y, int32_t ph,
+                    const TabulatedAxis<Compute<T>>& x, int32_t pw) {
+  using C = Compute<T>;
+  const PixelRange rows = y.pixels(ph), columns = x.pixels(pw);
+  C sum = C(0);
+  for (int32_t first = columns.first; first <= columns.last; first += kColumns) {
+    const int32_t count = columns.last - first < kColumns ? columns.last - first + 1 : kColumns;
+    C column_sums[kColumns];
+    for (int32_t k = 0; k < count; ++k) column_sums[k] = C(0);
+    for (int32_t row = rows.first; row <= rows.last; ++row) {
+      const C weight = y.weight(ph, row);
+      if (weight == C(0)) continue;
+      const T* pixels = plane + row * row_stride + first;
+      for (int32_t k = 0; k < count; ++k) column_sums[k] = fma(weight, widen(pixels[k]), column_sums[k]);
+    }
+    for (int32_t k = 0; k < count; ++k) {
+      const C weight = x.weight(pw, first + k);
+      if (weight != C(0)) sum = fma(weight, column_sums[k], sum);
+    }
+  }
+  return sum;
+}
+
+template <typename T>
+Status run(const Problem& p, const ForwardBuffers<T>& b, void* workspace) {
+  using C = Compute<T>;
+  const int64_t bins = static_cast<int64_t>(p.pooled_h) * p.pooled_w;
+  const int64_t plane = static_cast<int64_t>(p.h) * p.w;
+  if (p.input_numel == 0) {
+    parallel_for(p.output_numel, kPartElements, [&](int64_t i) { b.output[i] = narrow<T>(C(0)); });
+    return Status::kOk;
+  }
+  const BoxTables<C> boxes = tabulate(p, b.rois, workspace);
+  parallel_for(static_cast<int64_t>(p.num_rois) * p.c, grain_for(16 * bins), [&](int64_t task) {
+    const int64_t r = task / p.c, channel = task % p.c;
+    T* output = b.output + task * bins;
+    const int32_t image = boxes.boxes[r].image;
+    if (image < 0) {
+      for (int64_t i = 0; i < bins; ++i) output[i] = narrow<T>(C(0));
+      return;
+    }
+    const TabulatedAxis<C> y = boxes.y(r), x = boxes.x(r);
+    const T* pixels = b.input + (static_cast<int64_t>(image) * p.c + channel) * plane;
+    for (int32_t ph = 0; ph < p.pooled_h; ++ph) {
+      for (int32_t pw = 0; pw < p.pooled_w; ++pw) {
+        output[static_cast<int64_t>(ph) * p.pooled_w + pw] = narrow<T>(pool_bin(pixels, p.w, y, ph, x, pw));
+      }
+    }
+  });
+  return Status::kOk;
+}
+
+// The backward's owner: a tile of pixels for a block of channels, one lane a channel, so that every weight is a scalar
+// and a weight of 0 costs a branch, not a mask. Two tiles of f64 (partial sum and total) take 128 KiB of stack.
+constexpr int32_t kTileRows = 8;
+constexpr int32_t kTileColumns = 64;
+constexpr int32_t kLanes = 16;
+
+template <typename C>
+struct Tile {
+  C sums[kTileRows][kTileColumns][kLanes];
+
+  void clear(int32_t rows, int32_t columns) {
+    for (int32_t row = 0; row < rows; ++row) {
+      for (int32_t column = 0; column < columns; ++column) {
+        for (int32_t k = 0; k < kLanes; ++k) sums[row][column][k] = C(0);
+      }
+    }
+  }
+  void add(const Tile& other, int32_t rows, int32_t columns) {
+    for (int32_t row = 0; row < rows; ++row) {
+      for (int32_t column = 0; column < columns; ++column) {
+        for (int32_t k = 0; k < kLanes; ++k) sums[row][column][k] = sums[row][column][k] + other.sums[row][column][k];
+      }
+    }
+  }
+};
+
+// Where a tile lies.
+struct TilePlace {
+  int32_t image;
+  int32_t channel, channels;
+  int32_t row, rows;
+  int32_t column, columns;
+};
+
+// Adds one box to a tile: for each row the sums over ph (ascending) of every pw, then pw ascending into the row's pixels.
+template <typename T>
+void add_box(const Problem& p, const T* grad_bins, const TabulatedAxis<Compute<T>>& y,
+             const TabulatedAxis<Compute<T>>& x, const TilePlace& place, Tile<Compute<T>>& tile) {
+  using C = Compute<T>;
+  const int64_t bins = static_cast<int64_t>(p.pooled_h) * p.pooled_w;
+  for (int32_t i = 0; i < place.rows; ++i) {
+    const int32_t row = place.row + i;
+    for (int32_t pw = 0; pw < p.pooled_w; ++pw) {
+      const PixelRange columns = x.pixels(pw);
+      const int32_t first = columns.first > place.column ? columns.first : place.column;
+      const int32_t end = columns.last < place.column + place.columns - 1 ? columns.last
+                                                                          : place.column + place.columns - 1;
+      if (first > end) continue;
+      C row_sums[kLanes] = {};
+      bool touched = false;
+      for (int32_t ph = 0; ph < p.pooled_h; ++ph) {
+        if (!y.pixels(ph).has(row)) continue;
+        const C weight = y.weight(ph, row);
+        if (weight == C(0)) continue;
+        touched = true;
+        const T* grad = grad_bins + static_cast<int64_t>(ph) * p.pooled_w + pw;
+        for (int32_t k = 0; k < place.channels; ++k) row_sums[k] = fma(weight, widen(grad[k * bins]), row_sums[k]);
+      }
+      if (!touched) break;  // the row is outside this box, whatever pw
+      for (int32_t column = first; column <= end; ++column) {
+        const C weight = x.weight(pw, column);
+        if (weight == C(0)) continue;
+        C* sums = tile.sums[i][column - place.column];
+        for (int32_t k = 0; k < kLanes; ++k) sums[k] = fma(weight, row_sums[k], sums[k]);
+      }
+    }
+  }
+}
+
+template <typename T>
+void sum_tile(const Problem& p, const BackwardBuffers<T>& b, const BoxTables<Compute<T>>& boxes, const TilePlace& place,
+              Tile<Compute<T>>& partial, Tile<Compute<T>>& total) {
+  const int64_t bins = static_cast<int64_t>(p.pooled_h) * p.pooled_w;
+  total.clear(place.rows, place.columns);
+  for (int64_t block = 0; block < p.num_rois; block += p.rois_per_block) {
+    const int64_t end = block + p.rois_per_block < p.num_rois ? block + p.rois_per_block : p.num_rois;
+    bool any = false;
+    for (int64_t r = block; r < end; ++r) {
+      if (!boxes.touches(r, place.image, place.row, place.rows, place.column, place.columns)) continue;
+      if (!any) partial.clear(place.rows, place.columns);
+      any = true;
+      add_box(p, b.grad_output + (r * p.c + place.channel) * bins, boxes.y(r), boxes.x(r), place, partial);
+    }
+    if (any) total.add(partial, place.rows, place.columns);
+  }
+}
+
+template <typename T>
+Status run(const Problem& p, const BackwardBuffers<T>& b, void* workspace) {
+  using C = Compute<T>;
+  if (p.output_numel == 0) {
+    parallel_for(p.input_numel, kPartElements, [&](int64_t i) { b.grad_input[i] = narrow<T>(C(0)); });
+    return Status::kOk;
+  }
+  const BoxTables<C> boxes = tabulate(p, b.rois, workspace);
+  const int64_t plane = static_cast<int64_t>(p.h) * p.w;
+  const int64_t row_tiles = (p.h + kTileRows - 1) / kTileRows;
+  const int64_t column_tiles = (p.w + kTileColumns - 1) / kTileColumns;
+  const int64_t channel_blocks = (p.c + kLanes - 1) / kLanes;
+  parallel_for(p.n * channel_blocks * row_tiles * column_tiles, 1, [&](int64_t task) {
+    TilePlace place;
+    place.column = static_cast<int32_t>(task % column_tiles) * kTileColumns;
+    place.row = static_cast<int32_t>(task / column_tiles % row_tiles) * kTileRows;
+    place.channel = static_cast<int32_t>(task / column_tiles / row_tiles % channel_blocks) * kLanes;
+    place.image = static_cast<int32_t>(task / column_tiles / row_tiles / channel_blocks);
+    place.columns = p.w - place.column < kTileColumns ? p.w - place.column : kTileColumns;
+    place.rows = p.h - place.row < kTileRows ? p.h - place.row : kTileRows;
+    place.channels = p.c - place.channel < kLanes ? p.c - place.channel : kLanes;
+    alignas(64) Tile<C> partial;
+    alignas(64) Tile<C> total;
+    sum_tile(p, b, boxes, place, partial, total);
+    for (int32_t k = 0; k < place.channels; ++k) {
+      T* channel = b.grad_input + (static_cast<int64_t>(place.image) * p.c + place.channel + k) * plane;
+      for (int32_t i = 0; i < place.rows; ++i) {
+        T* pixels = channel + static_cast<int64_t>(place.row + i) * p.w + place.column;
+        for (int32_t j = 0; j < place.columns; ++j) pixels[j] = narrow<T>(total.sums[i][j][k]);
+      }
+    }
+  });
+  return Status::kOk;
+}
+
+}  // namespace
+
+#if defined(BARACUDA_CPU_ISA_IS_PORTABLE)
+template <typename Buffers>
+size_t workspace_size(const Problem& problem) {
+  return BoxTables<Compute<typename Buffers::Element>>(problem, nullptr).bytes;
+}
+#endif
+
+#define BARACUDA_PROVIDE(T)                                              \
+  BARACUDA_PROVIDE_LAUNCH(Problem, ForwardBuffers<T>)                    \
+  BARACUDA_PROVIDE_LAUNCH(Problem, BackwardBuffers<T>)
+BARACUDA_PROVIDE(float)
+BARACUDA_PROVIDE(double)
+BARACUDA_PROVIDE(Half)
+BARACUDA_PROVIDE(Bfloat16)
+#undef BARACUDA_PROVIDE
+
+#if defined(BARACUDA_CPU_ISA_IS_PORTABLE)
+#define BARACUDA_PROVIDE(T)                                             \
+  template size_t workspace_size<ForwardBuffers<T>>(const Problem&);    \
+  template size_t workspace_size<BackwardBuffers<T>>(const Problem&);
+BARACUDA_PROVIDE(float)
+BARACUDA_PROVIDE(double)
+BARACUDA_PROVIDE(Half)
+BARACUDA_PROVIDE(Bfloat16)
+#undef BARACUDA_PROVIDE
+#endif
+
+}  // namespace baracuda::roi_align

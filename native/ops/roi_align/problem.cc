@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+// Validation of roi_align problems. No pointers, no CUDA.
+#include "ops/roi_align/problem.h"
+
+#include "core/checked.h"
+
+namespace baracuda::roi_align {
+namespace {
+
+// A sample's index plus one half is exact in f32 up to here.
+constexpr int32_t kMaxSamplingRatio = 1 << 20;
+
+int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+// A small map gives few owners, so its long sums are cut and the cuts become owners too. The cut follows from the
+// problem alone: some 512 owners of 16 x 16 pixels and 64 channels keep any machine busy, and no block has fewer than 64
+// boxes, below which adding partial sums costs more than it saves.
+int64_t rois_per_block(const Problem& p) {
+  const int64_t owners = CheckedCount(1)
+                             .times(p.n)
+                             .times(ceil_div(p.c, 64))
+                             .times(ceil_div(p.h, 16))
+                             .times(ceil_div(p.w, 16))
+                             .value();
+  const int64_t most = ceil_div(p.num_rois, 64) > 1 ? ceil_div(p.num_rois, 64) : 1;
+  int64_t blocks = owners > 0 ? ceil_div(512, owners) : 1;
+  if (blocks > most) blocks = most;
+  return p.num_rois > 0 ? ceil_div(p.num_rois, blocks) : 1;
+}
+
+}  // namespace
+
+Status make_problem(int32_t n, int32_t c, int32_t h, int32_t w, int32_t num_rois, int32_t pooled_h, int32_t pooled_w,
+                    float spatial_scale, int32_t sampling_ratio, int32_t aligned, int64_t element_bytes,
+                    int64_t coordinate_bytes, Problem* problem) {
+  BARACUDA_RETURN_IF_FAILED(check_extent("n", n));
+  BARACUDA_RETURN_IF_FAILED(check_extent("c", c));
+  BARACUDA_RETURN_IF_FAILED(check_extent("h", h));
+  BARACUDA_RETURN_IF_FAILED(check_extent("w", w));
+  BARACUDA_RETURN_IF_FAILED(check_extent("num_rois", num_rois));
+  BARACUDA_RETURN_IF_FAILED(check_extent("pooled_h", pooled_h));
+  BARACUDA_RETURN_IF_FAILED(check_extent("pooled_w", pooled_w));
+  if (!(spatial_scale - spatial_scale == 0.0f)) {
+    return fail(Status::kInvalidProblem, "spatial_scale is %g; wanted a finite number",
+                static_cast<double>(spatial_scale));
+  }
+  if (sampling_ratio > kMaxSamplingRatio) {
+    return fail(Status::kInvalidProblem, "sampling_ratio is %d; wanted at most %d", sampling_ratio, kMaxSamplingRatio);
+  }
+  BARACUDA_RETURN_IF_FAILED(check_range("aligned", aligned, 0, 1));
+
+  Problem p{};
+  p.n = n, p.c = c, p.h = h, p.w = w;
+  p.num_rois = num_rois, p.pooled_h = pooled_h, p.pooled_w = pooled_w;
+  p.spatial_scale = static_cast<double>(spatial_scale);
+  p.sampling_ratio = sampling_ratio;
+  p.aligned = aligned == 1;
+  BARACUDA_RETURN_IF_FAILED(
+      check_count("the image tensor", CheckedCount(element_bytes).times(n).times(c).times(h).times(w), &p.input_numel));
+  BARACUDA_RETURN_IF_FAILED(check_count("the bins tensor",
+                                        CheckedCount(element_bytes).times(num_rois).times(c).times(pooled_h).times(pooled_w),
+                                        &p.output_numel));
+  BARACUDA_RETURN_IF_FAILED(check_count("rois", CheckedCount(coordinate_bytes).times(num_rois).times(5), &p.rois_numel));
+  p.rois_per_block = rois_per_block(p);
+  *problem = p;
+  return Status::kOk;
+}
+
+}  // namespace baracuda::roi_align

@@ -1,0 +1,374 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The one table of the ABI: every operator family, its parameters in call order, ranges, dtypes and contract text.
+
+Nothing but facts belongs here; tools/abi/generate.py turns them into the header, the C++ argument blocks and the Python
+tables. The order of `parameters` is frozen: it is the order of the C arguments.
+"""
+
+from __future__ import annotations
+
+from tools.abi.model import INT32_MAX, HostArray, Operator, Parameter, Scalar, Tensor, Variant
+
+VERSION_OF_LAYOUT = 1
+
+STATUS_CODES: tuple[tuple[str, int, str], ...] = (
+    ("OK", 0, "success; the work is enqueued (CUDA) or done (CPU)"),
+    ("MISALIGNED_OPERAND", 1, "a data pointer is not aligned to its element, or a workspace not to 16 bytes"),
+    ("INVALID_PROBLEM", 2, "a scalar, shape or pointer that is wrong on every backend"),
+    ("UNSUPPORTED", 3, "a valid problem that this backend does not do"),
+    ("WORKSPACE_TOO_SMALL", 4, "the given workspace is smaller than the workspace_size function answers"),
+    ("INTERNAL", 5, "a launch or allocation failed; on CUDA the text carries the runtime's own message"),
+)
+
+# Bytes of one element for every dtype token.
+DTYPE_BYTES: dict[str, int] = {
+    "f16": 2, "bf16": 2, "f32": 4, "f64": 8, "s8": 1, "u8": 1, "i32": 4, "i64": 8,
+}  # fmt: skip
+
+
+def _extent(name: str, doc: str) -> Scalar:
+    return Scalar(name, "i32", doc, low=0, high=INT32_MAX)
+
+
+# Float variants of image operators: C is the coordinate type, f32 for the 16-bit types because coordinates do not fit
+# in 16 bits.
+_IMAGE = tuple(
+    Variant(token, {"T": token, "C": coordinate})
+    for token, coordinate in (("f32", "f32"), ("f64", "f64"), ("f16", "f32"), ("bf16", "f32"))
+)
+_COORDINATES = (Variant("f32", {"C": "f32"}), Variant("f64", {"C": "f64"}))
+_FLOATS = tuple(Variant(token, {"T": token}) for token in ("f32", "f16", "bf16", "f64"))
+_SEGMENT = tuple(
+    Variant(infix + token, {"T": token, "I": index})
+    for infix, index in (("", "i32"), ("i64idx_", "i64"))
+    for token in ("f32", "f64", "f16", "bf16")
+)
+_DEQUANTIZE = tuple(
+    Variant(f"{token}_{quantized}", {"T": token, "Q": quantized})
+    for token in ("f32", "f16", "bf16", "f64")
+    for quantized in ("s8", "u8")
+)
+
+_BIT_STABLE = (
+    "Bit-stable: the same inputs give the same bits on every run, stream, thread count, GPU model and backend. "
+)
+
+_ROI_SCALARS: tuple[Parameter, ...] = (
+    _extent("n", "images in the batch"),
+    _extent("c", "channels"),
+    _extent("h", "input height in pixels"),
+    _extent("w", "input width in pixels"),
+    _extent("num_rois", "boxes"),
+    _extent("pooled_h", "bins along y"),
+    _extent("pooled_w", "bins along x"),
+    Scalar("spatial_scale", "f32", "input pixels per unit of the boxes; finite", finite=True),
+    Scalar(
+        "sampling_ratio",
+        "i32",
+        "samples per bin and axis; 0 or negative: adaptive, ceil(box extent / bins)",
+        high=2**20,
+    ),
+    Scalar("aligned", "i32", "1: boxes are shifted by half a pixel; 0: they are at least 1 x 1", low=0, high=1),
+)
+_ROIS = Tensor(
+    "rois", "input", "C", ("num_rois", "5"), "rows (batch index, x1, y1, x2, y2), scaled by spatial_scale"
+)
+_ROI_BAD_DATA = (
+    "A box whose batch index, truncated, lies outside [0, n), whose scaled corner, width or height is not finite, or "
+    "whose adaptive sample count passes 2^20 on an axis contributes nothing. A sample outside [-1, h] x [-1, w] counts "
+    "as 0."
+)
+_ROI_SOURCE = (
+    "torchvision.ops.roi_align (0.26); He et al., Mask R-CNN, 2017. Differs: bad boxes never read out of bounds; "
+    "sums are kept in f32 (f64 for f64)."
+)
+
+_GRID_SCALARS: tuple[Parameter, ...] = (
+    _extent("n", "images in the batch"),
+    _extent("c", "channels"),
+    _extent("input_h", "input height in pixels"),
+    _extent("input_w", "input width in pixels"),
+    _extent("output_h", "output height in samples"),
+    _extent("output_w", "output width in samples"),
+)
+_GRID = Tensor(
+    "grid",
+    "input",
+    "C",
+    ("n", "output_h", "output_w", "2"),
+    "sampling positions (x, y) in [-1, 1], where -1 and 1 are the outer edges of the corner pixels",
+)
+_GRID_BAD_DATA = (
+    "An infinite or far coordinate is outside: it gives 0 and takes no gradient. A NaN coordinate gives a NaN output; "
+    "its gradient is dropped and its grad_grid is 0. A tap of weight 0 does not exist, so 0 times infinity cannot leak."
+)
+_GRID_SOURCE = (
+    "torch.nn.functional.grid_sample (2.11), mode bilinear, padding_mode zeros, align_corners false; Jaderberg et al., "
+    "Spatial Transformer Networks, 2015."
+)
+
+_THETA = ("n", "2", "3")
+
+_PAD_AXES = "rank"
+_PAD_SOURCE = "torch.nn.functional.pad, mode constant; numpy.pad, mode constant."
+
+_SEGMENT_SCALARS: tuple[Parameter, ...] = (
+    _extent("num_inputs", "rows of input"),
+    _extent("embedding_dim", "columns of input"),
+    _extent("num_segments", "rows of output"),
+)
+_SEGMENT_IDS = Tensor("segment_ids", "input", "I", ("num_inputs",), "segment of each row, in any order")
+_SEGMENT_BAD_DATA = (
+    "A row whose id lies outside [0, num_segments) is dropped (its gradient is 0). NaN is larger than every number, "
+    "-0 equals +0, and among equals the first row wins."
+)
+_SEGMENT_SOURCE = (
+    "jax.ops.segment_max (0.10) for empty segments, tf.math.unsorted_segment_max for the rest. Differs: one row, the "
+    "first, takes the whole gradient of a tie."
+)
+
+_CHANNEL_SCALARS: tuple[Parameter, ...] = (
+    Scalar("numel", "i64", "elements; the product of shape", low=0),
+    HostArray("shape", "i32", "4", "extents, outermost first, lower ranks padded with 1", low=0),
+    Scalar("axis", "i32", "the channel axis within shape", low=0, high=3),
+)
+
+OPERATORS: tuple[Operator, ...] = (
+    Operator(
+        name="roi_align",
+        family="roi_align",
+        summary=(
+            "Average of bilinear samples in every bin of every box: output[r, c] = A X B^T with per-axis weights A, B "
+            "(torchvision's definition, factored)."
+        ),
+        parameters=(
+            *_ROI_SCALARS,
+            Tensor("input", "input", "T", ("n", "c", "h", "w"), "feature maps"),
+            _ROIS,
+            Tensor("output", "output", "T", ("num_rois", "c", "pooled_h", "pooled_w"), "one value per bin"),
+        ),
+        variants=_IMAGE,
+        empty="Zero boxes, channels or bins: success, nothing to write. h = 0 or w = 0: output is 0.",
+        bad_data=_ROI_BAD_DATA,
+        workspace="See the workspace_size function; boxes' weight tables only, never of the order of the images.",
+        determinism=_BIT_STABLE + "Rows ascending inside, columns ascending outside, each a chain of fma.",
+        source=_ROI_SOURCE,
+    ),
+    Operator(
+        name="roi_align_backward",
+        family="roi_align",
+        summary="Gradient of roi_align with respect to its input: grad_input = sum over boxes of A^T G B.",
+        parameters=(
+            *_ROI_SCALARS,
+            Tensor("grad_output", "input", "T", ("num_rois", "c", "pooled_h", "pooled_w"), "gradient of the bins"),
+            _ROIS,
+            Tensor("grad_input", "output", "T", ("n", "c", "h", "w"), "every element is written, also the zeros"),
+        ),
+        variants=_IMAGE,
+        empty="Zero boxes or bins: grad_input is all zeros. An empty grad_input: success, nothing to write.",
+        bad_data=_ROI_BAD_DATA,
+        workspace="See the workspace_size function; boxes' weight tables only, never of the order of the images.",
+        determinism=_BIT_STABLE
+        + "A pixel owns its sum: boxes ascending in blocks fixed by the shapes, then pw, then ph.",
+        source=_ROI_SOURCE,
+    ),
+    Operator(
+        name="grid_sample_2d",
+        family="grid_sample",
+        summary="Bilinear samples of input at the grid's positions: output[n, c, i, j] = input[n, c] at grid[n, i, j].",
+        parameters=(
+            *_GRID_SCALARS,
+            Tensor("input", "input", "T", ("n", "c", "input_h", "input_w"), "images"),
+            _GRID,
+            Tensor("output", "output", "T", ("n", "c", "output_h", "output_w"), "samples"),
+        ),
+        variants=_IMAGE,
+        empty="An empty output: success. input_h = 0 or input_w = 0: output is 0 (NaN at NaN coordinates).",
+        bad_data=_GRID_BAD_DATA,
+        workspace="None.",
+        determinism=_BIT_STABLE + "Taps in order (y0 x0), (y0 x1), (y1 x0), (y1 x1).",
+        source=_GRID_SOURCE,
+    ),
+    Operator(
+        name="grid_sample_2d_backward",
+        family="grid_sample",
+        summary="Gradients of grid_sample_2d with respect to its input and to its grid.",
+        parameters=(
+            *_GRID_SCALARS,
+            Tensor("grad_output", "input", "T", ("n", "c", "output_h", "output_w"), "gradient of the samples"),
+            Tensor("input", "input", "T", ("n", "c", "input_h", "input_w"), "images of the forward call"),
+            _GRID,
+            Tensor("grad_input", "output", "T", ("n", "c", "input_h", "input_w"), "every element is written"),
+            Tensor("grad_grid", "output", "C", ("n", "output_h", "output_w", "2"), "every element is written"),
+        ),
+        variants=_IMAGE,
+        empty="No samples: grad_input is all zeros. c = 0: grad_grid is all zeros.",
+        bad_data=_GRID_BAD_DATA,
+        workspace="See the workspace_size function; of the order of the grid's index data, never of n times c.",
+        determinism=_BIT_STABLE
+        + "A pixel owns its sum: samples ascending, taps in order, partial sums of 256 terms; grad_grid sums channels "
+        "ascending in partial sums of 64.",
+        source=_GRID_SOURCE,
+    ),
+    Operator(
+        name="affine_grid_2d",
+        family="affine_grid",
+        summary="Sampling positions of an affine map: grid[n, i, j] = theta[n] (x_j, y_i, 1), x_j = (2 j + 1) / w - 1.",
+        parameters=(
+            _extent("n", "maps in the batch"),
+            _extent("output_h", "grid height in samples"),
+            _extent("output_w", "grid width in samples"),
+            Tensor("theta", "input", "C", _THETA, "affine maps, rows (x, y), columns (x, y, 1)"),
+            Tensor("grid", "output", "C", ("n", "output_h", "output_w", "2"), "positions (x, y)"),
+        ),
+        variants=_COORDINATES,
+        empty="An empty grid: success, nothing to write.",
+        bad_data="theta is data: NaN and infinity pass through.",
+        workspace="None.",
+        determinism=_BIT_STABLE + "fma(t1, y, fma(t0, x, t2)).",
+        source="torch.nn.functional.affine_grid (2.11), align_corners false; its last bit may differ from ours.",
+    ),
+    Operator(
+        name="affine_grid_2d_backward",
+        family="affine_grid",
+        summary="Gradient of affine_grid_2d with respect to theta: a sum over the grid's samples.",
+        parameters=(
+            _extent("n", "maps in the batch"),
+            _extent("output_h", "grid height in samples"),
+            _extent("output_w", "grid width in samples"),
+            Tensor("grad_grid", "input", "C", ("n", "output_h", "output_w", "2"), "gradient of the positions"),
+            Tensor("grad_theta", "output", "C", _THETA, "every element is written"),
+        ),
+        variants=_COORDINATES,
+        empty="No samples: grad_theta is all zeros. n = 0: success, nothing to write.",
+        bad_data="grad_grid is data: NaN and infinity pass through.",
+        workspace="See the workspace_size function: one partial sum per 256 samples.",
+        determinism=_BIT_STABLE + "Samples ascending in partial sums of 256 terms, partial sums ascending.",
+        source="torch.nn.functional.affine_grid (2.11), align_corners false.",
+    ),
+    Operator(
+        name="pad_constant",
+        family="pad",
+        summary="output is value everywhere but at index + pad_low, where it is input. Bytes are moved, never rounded.",
+        parameters=(
+            Scalar("output_numel", "i64", "elements of output; the product of output_shape", low=0),
+            Scalar("rank", "i32", "axes; 0 is one element", low=0, high=8),
+            HostArray("input_shape", "i32", _PAD_AXES, "extents of input", low=0),
+            HostArray("output_shape", "i32", _PAD_AXES, "extents of output; at least input_shape + pad_low", low=0),
+            HostArray("pad_low", "i32", _PAD_AXES, "elements before input on each axis", low=0),
+            HostArray("input_strides", "i64", _PAD_AXES, "strides of input in elements; any"),
+            HostArray("output_strides", "i64", _PAD_AXES, "strides of output in elements; not 0 where an extent > 1"),
+            Tensor("input", "input", "T", ("input_shape",), "the tensor to pad", strides="input_strides"),
+            Tensor("output", "output", "T", ("output_shape",), "the padded tensor", strides="output_strides"),
+            Scalar("value", "VALUE", "what the padding holds; 16-bit types pass their bit pattern"),
+        ),
+        variants=_FLOATS,
+        empty="An empty output: success. An empty input: output is all value.",
+        bad_data="None: data are bytes.",
+        workspace="None.",
+        determinism=_BIT_STABLE,
+        source=_PAD_SOURCE,
+    ),
+    Operator(
+        name="pad_constant_backward",
+        family="pad",
+        summary="Gradient of pad_constant with respect to its input: grad_input[i] = grad_output[i + pad_low], a copy.",
+        parameters=(
+            Scalar("input_numel", "i64", "elements of grad_input; the product of input_shape", low=0),
+            Scalar("rank", "i32", "axes; 0 is one element", low=0, high=8),
+            HostArray("input_shape", "i32", _PAD_AXES, "extents of grad_input", low=0),
+            HostArray("pad_low", "i32", _PAD_AXES, "elements before input on each axis", low=0),
+            HostArray("grad_output_strides", "i64", _PAD_AXES, "strides of grad_output in elements; any"),
+            HostArray(
+                "grad_input_strides", "i64", _PAD_AXES, "strides of grad_input in elements; not 0 where an extent > 1"
+            ),
+            Tensor(
+                "grad_output",
+                "input",
+                "T",
+                ("input_shape + pad_low",),
+                "gradient of the padded tensor; extents at least input_shape + pad_low",
+                strides="grad_output_strides",
+            ),
+            Tensor("grad_input", "output", "T", ("input_shape",), "every element is written",
+                   strides="grad_input_strides"),
+        ),  # fmt: skip
+        variants=_FLOATS,
+        empty="An empty grad_input: success, nothing to write.",
+        bad_data="None: data are bytes.",
+        workspace="None.",
+        determinism=_BIT_STABLE,
+        source=_PAD_SOURCE,
+    ),
+    Operator(
+        name="unsorted_segment_max",
+        family="segment",
+        summary="output[s, d] = max over rows i with segment_ids[i] = s of input[i, d].",
+        parameters=(
+            *_SEGMENT_SCALARS,
+            Tensor("input", "input", "T", ("num_inputs", "embedding_dim"), "rows"),
+            _SEGMENT_IDS,
+            Tensor("output", "output", "T", ("num_segments", "embedding_dim"), "every element is written"),
+        ),
+        variants=_SEGMENT,
+        empty="A segment without rows is -infinity. An empty output: success, nothing to write.",
+        bad_data=_SEGMENT_BAD_DATA,
+        workspace="See the workspace_size function; of the order of segment_ids, never of input.",
+        determinism=_BIT_STABLE + "The winner's bits are copied, NaN payloads and the sign of zero included.",
+        source=_SEGMENT_SOURCE,
+    ),
+    Operator(
+        name="unsorted_segment_max_backward",
+        family="segment",
+        summary="Gradient of unsorted_segment_max: grad_output[s, d] goes to the first row that holds the maximum.",
+        parameters=(
+            *_SEGMENT_SCALARS,
+            Tensor("grad_output", "input", "T", ("num_segments", "embedding_dim"), "gradient of the maxima"),
+            Tensor("input", "input", "T", ("num_inputs", "embedding_dim"), "rows of the forward call"),
+            _SEGMENT_IDS,
+            Tensor("grad_input", "output", "T", ("num_inputs", "embedding_dim"), "every element is written"),
+        ),
+        variants=_SEGMENT,
+        empty="No rows: success, nothing to write. No segments: grad_input is all zeros.",
+        bad_data=_SEGMENT_BAD_DATA,
+        workspace="See the workspace_size function; of the order of segment_ids and of grad_output.",
+        determinism=_BIT_STABLE + "Gradients are copied bit for bit.",
+        source=_SEGMENT_SOURCE,
+    ),
+    Operator(
+        name="dequantize_per_channel",
+        family="dequantize",
+        summary="output = (input - zero_point[channel]) * scale[channel], one multiplication, one rounding.",
+        parameters=(
+            *_CHANNEL_SCALARS,
+            Tensor("input", "input", "Q", ("shape",), "quantized values"),
+            Tensor("scale", "input", "T", ("shape[axis]",), "scale of each channel"),
+            Tensor("zero_point", "input", "i32", ("shape[axis]",), "zero point of each channel"),
+            Tensor("output", "output", "T", ("shape",), "every element is written"),
+        ),
+        variants=_DEQUANTIZE,
+        empty="No elements: success, nothing to write.",
+        bad_data="scale and zero_point are data: NaN, infinity and zero pass through.",
+        workspace="None.",
+        determinism=_BIT_STABLE,
+        source="ONNX DequantizeLinear (opset 21), axis form; torch.dequantize of a per-channel tensor.",
+    ),
+    Operator(
+        name="dequantize_per_channel_backward",
+        family="dequantize",
+        summary="Gradient of dequantize_per_channel with respect to its input: grad_input = grad_output * scale[channel].",
+        parameters=(
+            *_CHANNEL_SCALARS,
+            Tensor("scale", "input", "T", ("shape[axis]",), "scale of each channel"),
+            Tensor("grad_output", "input", "T", ("shape",), "gradient of the dequantized values"),
+            Tensor("grad_input", "output", "T", ("shape",), "every element is written"),
+        ),
+        variants=_FLOATS,
+        empty="No elements: success, nothing to write.",
+        bad_data="scale is data: NaN, infinity and zero pass through.",
+        workspace="None.",
+        determinism=_BIT_STABLE,
+        source="ONNX DequantizeLinear (opset 21), axis form; its derivative.",
+        overlap="grad_input may be grad_output itself; no other overlap.",
+    ),
+)

@@ -16,9 +16,11 @@ constexpr int kMaxDevices = 64;
 // costs 69 us a call; the largest scratch of the shapes we tune for is well below this.
 constexpr uint64_t kKeptBytes = uint64_t{256} << 20;
 
-std::mutex pools_mutex;
+// Guards the first use of a device; later uses read the atomics alone.
+std::mutex devices_mutex;
 std::atomic<cudaMemPool_t> pools[kMaxDevices];
-std::atomic<int> multiprocessor_counts[kMaxDevices];
+std::atomic<bool> traits_known[kMaxDevices];
+DeviceTraits traits_of[kMaxDevices];
 
 Status current_device(int* device) {
   const cudaError_t error = cudaGetDevice(device);
@@ -32,7 +34,7 @@ Status current_device(int* device) {
 Status pool_of(int device, cudaMemPool_t* pool) {
   *pool = pools[device].load(std::memory_order_acquire);
   if (*pool != nullptr) return Status::kOk;
-  const std::lock_guard<std::mutex> lock(pools_mutex);
+  const std::lock_guard<std::mutex> lock(devices_mutex);
   *pool = pools[device].load(std::memory_order_relaxed);
   if (*pool != nullptr) return Status::kOk;
   cudaMemPoolProps properties{};
@@ -75,18 +77,28 @@ Status cuda_failure(cudaError_t error, const char* what) {
   return fail(Status::kInternal, "%s: %s (%s)", what, cudaGetErrorString(error), cudaGetErrorName(error));
 }
 
-int multiprocessors() {
+Status device_traits(DeviceTraits* traits) {
   int device = 0;
-  if (current_device(&device) != Status::kOk) return 0;
-  int count = multiprocessor_counts[device].load(std::memory_order_relaxed);
-  if (count != 0) return count;
-  const cudaError_t error = cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device);
-  if (error != cudaSuccess) {
-    cuda_failure(error, "cudaDeviceGetAttribute");
-    return 0;
+  BARACUDA_RETURN_IF_FAILED(current_device(&device));
+  if (traits_known[device].load(std::memory_order_acquire)) {
+    *traits = traits_of[device];
+    return Status::kOk;
   }
-  multiprocessor_counts[device].store(count, std::memory_order_relaxed);
-  return count;
+  const std::lock_guard<std::mutex> lock(devices_mutex);
+  int major = 0, minor = 0;
+  DeviceTraits found{};
+  cudaError_t error = cudaDeviceGetAttribute(&found.multiprocessors, cudaDevAttrMultiProcessorCount, device);
+  if (error == cudaSuccess) error = cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
+  if (error == cudaSuccess) error = cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device);
+  if (error == cudaSuccess) {
+    error = cudaDeviceGetAttribute(&found.shared_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
+  }
+  if (error != cudaSuccess) return cuda_failure(error, "cudaDeviceGetAttribute");
+  found.compute_capability = major * 10 + minor;
+  traits_of[device] = found;
+  traits_known[device].store(true, std::memory_order_release);
+  *traits = found;
+  return Status::kOk;
 }
 
 Status LaunchScope::enter(Stream stream) {

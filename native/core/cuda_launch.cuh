@@ -15,8 +15,13 @@ namespace baracuda {
 // Status 5 with the runtime's text; clears the runtime's error so that the caller's next check does not see ours.
 Status cuda_failure(cudaError_t error, const char* what);
 
-// Multiprocessors of the current device (cached), or 0 with a failure recorded.
-int multiprocessors();
+// What launches depend on of the current device (cached per device).
+struct DeviceTraits {
+  int multiprocessors;
+  int compute_capability;  // major * 10 + minor
+  int shared_bytes;        // dynamic shared memory that one CTA may opt in to
+};
+Status device_traits(DeviceTraits* traits);
 
 namespace {
 
@@ -37,6 +42,14 @@ Status launch_kernel(const char* name, void (*kernel)(Parameters...), uint32_t b
   config.dynamicSmemBytes = shared_bytes;
   config.stream = static_cast<cudaStream_t>(stream);
   const cudaError_t error = cudaLaunchKernelEx(&config, kernel, Parameters(arguments)...);
+  return error == cudaSuccess ? Status::kOk : cuda_failure(error, name);
+}
+
+// Lets a kernel use more dynamic shared memory than the default 48 KiB.
+template <typename... Parameters>
+Status allow_shared_bytes(const char* name, void (*kernel)(Parameters...), size_t bytes) {
+  const cudaError_t error =
+      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes));
   return error == cudaSuccess ? Status::kOk : cuda_failure(error, name);
 }
 

@@ -167,7 +167,8 @@ OPERATORS: tuple[Operator, ...] = (
         variants=_IMAGE,
         empty="Zero boxes or bins: grad_input is all zeros. An empty grad_input: success, nothing to write.",
         bad_data=_ROI_BAD_DATA,
-        workspace="See the workspace_size function; boxes' weight tables only, never of the order of the images.",
+        workspace="See the workspace_size function: boxes' weight tables and, on CUDA, a bit per box and tile of pixels "
+        "(at most 64 MiB) and, for maps so small that their sums are cut, one partial plane a block of boxes.",
         determinism=_BIT_STABLE
         + "A pixel owns its sum: boxes ascending in blocks fixed by the shapes, then pw, then ph.",
         source=_ROI_SOURCE,

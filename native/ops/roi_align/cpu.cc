@@ -17,10 +17,11 @@ PixelRange tabulate_axis(const Axis<T>& axis, int32_t bins, BinEntry* entries, T
   for (int32_t bin = 0; bin < bins; ++bin) {
     const PixelRange pixels = bin_pixels(axis, bin);
     BinEntry entry{pixels, -1};
-    if (pixels.count() <= capacity - used) {
+    if (weights_of(pixels) <= capacity - used) {
       entry.weights = static_cast<int32_t>(used);
-      for (int32_t pixel = pixels.first; pixel <= pixels.last; ++pixel) {
-        weights[used++] = pixel_weight(axis, bin, pixel);
+      const int32_t base = first_in_group(pixels.first);
+      for (int32_t k = 0; k < weights_of(pixels); ++k) {
+        weights[used++] = pixels.has(base + k) ? pixel_weight(axis, bin, base + k) : T(0);
       }
     }
     entries[bin] = entry;

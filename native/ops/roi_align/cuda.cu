@@ -1,68 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// RoIAlign on CUDA. One launch tabulates every box's weights; then threads own what they write: the forward a bin, the
-// backward a pixel for a few channels.
-#include "core/checked.h"
-#include "core/cuda_launch.cuh"
+// RoIAlign on CUDA: one launch tabulates every box's weights, then threads own what they write, the forward a bin, the
+// backward a pixel. The backward's fast path stands in cuda_tiles.cuh.
+#include "ops/roi_align/cuda_tables.cuh"
+#include "ops/roi_align/cuda_tiles.cuh"
 #include "ops/roi_align/launch.h"
-#include "ops/roi_align/tables.h"
 
 namespace baracuda::roi_align {
 namespace {
-
-// One warp tabulates one axis of one box: lanes take the bins, then the pixels of each bin.
-constexpr int kTableThreads = 32;
-
-template <typename T>
-__device__ void tabulate_axis(const Axis<T>& axis, int32_t bins, BinEntry* entries, T* weights, int64_t capacity,
-                              PixelRange* touched) {
-  const int lane = threadIdx.x;
-  for (int32_t bin = lane; bin < bins; bin += kTableThreads) entries[bin] = {bin_pixels(axis, bin), -1};
-  __syncwarp();
-  if (lane == 0) {
-    int64_t used = 0;
-    PixelRange all = no_pixels();
-    for (int32_t bin = 0; bin < bins; ++bin) {
-      const PixelRange pixels = entries[bin].pixels;
-      all = join(all, pixels);
-      if (pixels.count() > capacity - used) continue;
-      entries[bin].weights = static_cast<int32_t>(used);
-      used += pixels.count();
-    }
-    *touched = all;
-  }
-  __syncwarp();
-  for (int32_t bin = 0; bin < bins; ++bin) {
-    const BinEntry entry = entries[bin];
-    if (entry.weights < 0) continue;
-    for (int32_t k = lane; k < entry.pixels.count(); k += kTableThreads) {
-      weights[entry.weights + k] = pixel_weight(axis, bin, entry.pixels.first + k);
-    }
-  }
-}
-
-template <typename T>
-__global__ void __launch_bounds__(kTableThreads) tabulate_boxes(Problem p, const T* rois, BoxTables<T> tables) {
-  const int64_t jobs = 2 * static_cast<int64_t>(p.num_rois);
-  for (int64_t job = blockIdx.x; job < jobs; job += gridDim.x) {
-    const int64_t r = job / 2;
-    const Box<T> box = make_box(rois + 5 * r, p);
-    if (job % 2 == 0 && threadIdx.x == 0) tables.boxes[r] = box;
-    if (box.image < 0) continue;
-    if (job % 2 == 0) {
-      tabulate_axis(box.y, p.pooled_h, tables.y_bins + r * p.pooled_h, tables.y_weights + r * tables.y_capacity,
-                    tables.y_capacity, &tables.touched[2 * r]);
-    } else {
-      tabulate_axis(box.x, p.pooled_w, tables.x_bins + r * p.pooled_w, tables.x_weights + r * tables.x_capacity,
-                    tables.x_capacity, &tables.touched[2 * r + 1]);
-    }
-  }
-}
-
-template <typename T>
-Status tabulate(const Problem& p, const T* rois, const BoxTables<T>& tables, Stream stream) {
-  return launch_kernel("roi_align table kernel", tabulate_boxes<T>, blocks_for(2 * static_cast<int64_t>(p.num_rois), 1),
-                       kTableThreads, 0, stream, p, rois, tables);
-}
 
 constexpr int kForwardThreads = 256;
 
@@ -101,96 +45,156 @@ __global__ void __launch_bounds__(kForwardThreads)
 template <typename T>
 Status run(const Problem& p, const ForwardBuffers<T>& b, void* workspace, Stream stream) {
   const BoxTables<Compute<T>> tables(p, workspace);
-  if (p.input_numel > 0) BARACUDA_RETURN_IF_FAILED(tabulate(p, b.rois, tables, stream));
+  if (p.input_numel > 0) BARACUDA_RETURN_IF_FAILED(tabulate(p, b.rois, tables, nullptr, stream));
   return launch_kernel("roi_align kernel", pool_bins<T>, blocks_for(p.output_numel, kForwardThreads), kForwardThreads,
                        0, stream, p, b, tables);
 }
 
-// The backward's owner: one thread a pixel of an 8 x 32 tile, for kChannels channels in registers.
-constexpr int kTileRows = 8;
-constexpr int kTileColumns = 32;
-constexpr int kChannels = 8;
+// --- backward --------------------------------------------------------------------------------------------------------
+
+// The general backward, for machines before sm_90 and shapes that the tile kernel does not take: a thread owns a pixel of
+// a channel.
+constexpr int kPixelThreads = 256;
 
 template <typename T>
-__global__ void __launch_bounds__(kTileRows* kTileColumns)
+__global__ void __launch_bounds__(kPixelThreads)
     sum_pixels(Problem p, BackwardBuffers<T> b, BoxTables<Compute<T>> tables) {
   using C = Compute<T>;
-  const int64_t bins = static_cast<int64_t>(p.pooled_h) * p.pooled_w;
-  const int64_t row_tiles = (p.h + kTileRows - 1) / kTileRows;
-  const int64_t column_tiles = (p.w + kTileColumns - 1) / kTileColumns;
-  const int64_t channel_blocks = (p.c + kChannels - 1) / kChannels;
-  const int64_t tasks = p.n * channel_blocks * row_tiles * column_tiles;
-  for (int64_t task = blockIdx.x; task < tasks; task += gridDim.x) {
-    const int32_t first_column = static_cast<int32_t>(task % column_tiles) * kTileColumns;
-    const int32_t first_row = static_cast<int32_t>(task / column_tiles % row_tiles) * kTileRows;
-    const int32_t channel = static_cast<int32_t>(task / column_tiles / row_tiles % channel_blocks) * kChannels;
-    const int32_t image = static_cast<int32_t>(task / column_tiles / row_tiles / channel_blocks);
-    const int32_t channels = p.c - channel < kChannels ? p.c - channel : kChannels;
-    const int32_t column = first_column + static_cast<int32_t>(threadIdx.x) % kTileColumns;
-    const int32_t row = first_row + static_cast<int32_t>(threadIdx.x) / kTileColumns;
-    const bool inside = row < p.h && column < p.w;
-
-    C totals[kChannels] = {};
-    for (int64_t block = 0; block < p.num_rois; block += p.rois_per_block) {
-      const int64_t end = block + p.rois_per_block < p.num_rois ? block + p.rois_per_block : p.num_rois;
-      C sums[kChannels] = {};
-      for (int64_t r = block; r < end; ++r) {
-        if (!tables.touches(r, image, first_row, kTileRows, first_column, kTileColumns)) continue;
-        const TabulatedAxis<C> y = tables.y(r), x = tables.x(r);
-        const T* grad_bins = b.grad_output + (r * p.c + channel) * bins;
-        if (!inside) continue;
-        for (int32_t pw = 0; pw < p.pooled_w; ++pw) {
-          if (!x.pixels(pw).has(column)) continue;
-          const C column_weight = x.weight(pw, column);
-          if (column_weight == C(0)) continue;
-          C row_sums[kChannels] = {};
-          for (int32_t ph = 0; ph < p.pooled_h; ++ph) {
-            if (!y.pixels(ph).has(row)) continue;
-            const C weight = y.weight(ph, row);
-            if (weight == C(0)) continue;
-            const T* grad = grad_bins + static_cast<int64_t>(ph) * p.pooled_w + pw;
-#pragma unroll
-            for (int k = 0; k < kChannels; ++k) {
-              if (k < channels) row_sums[k] = fma(weight, widen(grad[k * bins]), row_sums[k]);
-            }
-          }
-#pragma unroll
-          for (int k = 0; k < kChannels; ++k) sums[k] = fma(column_weight, row_sums[k], sums[k]);
-        }
-      }
-#pragma unroll
-      for (int k = 0; k < kChannels; ++k) totals[k] = totals[k] + sums[k];
+  for (int64_t i = grid_thread(); i < p.input_numel; i += grid_threads()) {
+    const int32_t column = static_cast<int32_t>(i % p.w);
+    const int32_t row = static_cast<int32_t>(i / p.w % p.h);
+    const int32_t channel = static_cast<int32_t>(i / p.w / p.h % p.c);
+    const int32_t image = static_cast<int32_t>(i / p.w / p.h / p.c);
+    C total = C(0);
+    for (int64_t first = 0; first < p.num_rois; first += p.rois_per_block) {
+      const int64_t last = first + p.rois_per_block < p.num_rois ? first + p.rois_per_block : p.num_rois;
+      total = total + exact_sum(p, b.grad_output, tables, image, channel, row, column, first, last);
     }
-    if (!inside) continue;
-#pragma unroll
-    for (int k = 0; k < kChannels; ++k) {
-      if (k >= channels) break;
-      const int64_t at = ((static_cast<int64_t>(image) * p.c + channel + k) * p.h + row) * p.w + column;
-      b.grad_input[at] = narrow<T>(totals[k]);
+    b.grad_input[i] = narrow<T>(total);
+  }
+}
+
+// The most that the tiles' box masks may take. Batches of many images and tens of thousands of boxes pass it and go the
+// general way.
+constexpr int64_t kMaxMaskBytes = int64_t{64} << 20;
+// Items are handed out by a 32-bit counter.
+constexpr int64_t kMaxItems = int64_t{1} << 30;
+
+// Everything the tile path keeps in the workspace after the tables; `applies` is decided by the shapes alone.
+template <typename T>
+struct TilePlan {
+  bool applies = false;
+  TileWork work{};
+  Compute<T>* partials = nullptr;
+  size_t bytes;
+
+  TilePlan(const Problem& p, const BoxTables<Compute<T>>& tables, void* workspace) : bytes(tables.bytes) {
+    using P = TilePolicy<T>;
+    if (p.input_numel == 0 || p.output_numel == 0) return;
+    if (p.pooled_h > P::kMaxPooled || p.pooled_w > P::kMaxPooled) return;
+    work.row_tiles = (p.h + P::kRows - 1) / P::kRows;
+    work.column_tiles = (p.w + P::kColumns - 1) / P::kColumns;
+    work.channel_blocks = (p.c + P::kChannels - 1) / P::kChannels;
+    work.box_blocks = static_cast<int32_t>((p.num_rois + p.rois_per_block - 1) / p.rois_per_block);
+    work.mask_words = (p.num_rois + 31) / 32;
+    const int64_t tiles = static_cast<int64_t>(p.n) * work.row_tiles * work.column_tiles;
+    if (tiles > kMaxItems || tiles * work.channel_blocks * work.box_blocks > kMaxItems) return;
+    if (tiles * work.mask_words > kMaxMaskBytes / 4) return;
+    work.tiles = static_cast<int32_t>(tiles);
+    applies = true;
+    WorkspaceLayout layout;
+    layout.reserve<char>(static_cast<int64_t>(tables.bytes));
+    work.masks = workspace_array<uint32_t>(workspace, layout.reserve<uint32_t>(tiles * work.mask_words));
+    work.counts = workspace_array<int32_t>(workspace, layout.reserve<int32_t>(tiles));
+    work.order = workspace_array<int32_t>(workspace, layout.reserve<int32_t>(tiles));
+    work.next = workspace_array<int32_t>(workspace, layout.reserve<int32_t>(2));
+    if (work.box_blocks > 1) {
+      partials = workspace_array<Compute<T>>(workspace, layout.reserve<Compute<T>>(work.box_blocks * p.input_numel));
+    }
+    bytes = layout.bytes();
+  }
+};
+
+// Stages that fit beside the strips, for as many CTAs a multiprocessor as the policy wants; fewer than two: none.
+template <typename T>
+int stages_that_fit(const Problem& p, int shared_bytes, size_t* bytes) {
+  using P = TilePolicy<T>;
+  const StageLayout<T> layout(p.pooled_h, p.pooled_w);
+  constexpr size_t kStrips = P::kConsumers * kStripBytes<T>;
+  // Static barriers and the system's 1 KiB a CTA come out of the same memory.
+  constexpr size_t kOverhead = 1024 + 256;
+  for (int ctas = P::kCtasPerMultiprocessor; ctas >= 1; --ctas) {
+    const size_t room = (static_cast<size_t>(shared_bytes) + 1024) / ctas - kOverhead - kStrips;
+    int stages = static_cast<int>(room / layout.stage_bytes);
+    if (stages > P::kMaxStages) stages = P::kMaxStages;
+    if (stages >= (ctas > 1 ? 3 : 2)) {
+      *bytes = stages * static_cast<size_t>(layout.stage_bytes) + kStrips;
+      return stages;
     }
   }
+  return 0;
+}
+
+template <typename T>
+Status run_tiles(const Problem& p, const BackwardBuffers<T>& b, const BoxTables<Compute<T>>& tables,
+                 const TilePlan<T>& plan, int stages, size_t shared_bytes, int multiprocessors, Stream stream) {
+  using P = TilePolicy<T>;
+  BARACUDA_RETURN_IF_FAILED(tabulate(p, b.rois, tables, plan.work.next, stream));
+  BARACUDA_RETURN_IF_FAILED(launch_kernel("roi_align tile mask kernel", mark_tiles<T>, blocks_for(plan.work.tiles, 1),
+                                          kMaskThreads, 0, stream, p, tables, plan.work));
+  BARACUDA_RETURN_IF_FAILED(allow_shared_bytes("roi_align_backward kernel", sum_tiles<T>, shared_bytes));
+  const TileOutput<T> out{b.grad_input, plan.partials, static_cast<int64_t>(p.h) * p.w, p.input_numel};
+  const int64_t items = static_cast<int64_t>(plan.work.tiles) * plan.work.channel_blocks * plan.work.box_blocks;
+  const int64_t resident = static_cast<int64_t>(multiprocessors) * P::kCtasPerMultiprocessor;
+  BARACUDA_RETURN_IF_FAILED(launch_kernel("roi_align_backward kernel", sum_tiles<T>,
+                                          blocks_for(items < resident ? items : resident, 1), P::kThreads,
+                                          shared_bytes, stream, p, b, tables, plan.work, out, stages));
+  if (plan.partials == nullptr) return Status::kOk;
+  return launch_kernel("roi_align partial sum kernel", add_partials<T>, blocks_for(p.input_numel, kTotalThreads),
+                       kTotalThreads, 0, stream, plan.partials, b.grad_input, p.input_numel, plan.work.box_blocks);
 }
 
 template <typename T>
 Status run(const Problem& p, const BackwardBuffers<T>& b, void* workspace, Stream stream) {
   const BoxTables<Compute<T>> tables(p, workspace);
+  const TilePlan<T> plan(p, tables, workspace);
+  DeviceTraits device;
+  BARACUDA_RETURN_IF_FAILED(device_traits(&device));
+  // A bulk copy moves whole 16-byte units.
+  const int64_t box_bytes = static_cast<int64_t>(p.c) * p.pooled_h * p.pooled_w * static_cast<int64_t>(sizeof(T));
+  const bool copyable = box_bytes % 16 == 0 && reinterpret_cast<uintptr_t>(b.grad_output) % 16 == 0;
+  if (plan.applies && copyable && device.compute_capability >= 90) {
+    size_t shared_bytes = 0;
+    const int stages = stages_that_fit<T>(p, device.shared_bytes, &shared_bytes);
+    if (stages > 0) {
+      return run_tiles(p, b, tables, plan, stages, shared_bytes, device.multiprocessors, stream);
+    }
+  }
   Problem sized = p;
   if (p.output_numel == 0) {
     sized.num_rois = 0;  // nothing is tabulated and every pixel's sum is empty
   } else {
-    BARACUDA_RETURN_IF_FAILED(tabulate(p, b.rois, tables, stream));
+    BARACUDA_RETURN_IF_FAILED(tabulate(p, b.rois, tables, nullptr, stream));
   }
-  const int64_t tasks = static_cast<int64_t>(p.n) * ((p.c + kChannels - 1) / kChannels) *
-                        ((p.h + kTileRows - 1) / kTileRows) * ((p.w + kTileColumns - 1) / kTileColumns);
-  return launch_kernel("roi_align_backward kernel", sum_pixels<T>, blocks_for(tasks, 1), kTileRows * kTileColumns, 0,
-                       stream, sized, b, tables);
+  return launch_kernel("roi_align_backward pixel kernel", sum_pixels<T>, blocks_for(p.input_numel, kPixelThreads),
+                       kPixelThreads, 0, stream, sized, b, tables);
 }
 
 }  // namespace
 
+template <typename T>
+size_t scratch_bytes(const Problem& p, const ForwardBuffers<T>*) {
+  return BoxTables<Compute<T>>(p, nullptr).bytes;
+}
+
+template <typename T>
+size_t scratch_bytes(const Problem& p, const BackwardBuffers<T>*) {
+  return TilePlan<T>(p, BoxTables<Compute<T>>(p, nullptr), nullptr).bytes;
+}
+
 template <typename Buffers>
 size_t workspace_size(const Problem& problem) {
-  return BoxTables<Compute<typename Buffers::Element>>(problem, nullptr).bytes;
+  return scratch_bytes(problem, static_cast<const Buffers*>(nullptr));
 }
 
 #define BARACUDA_PROVIDE(T)                                             \

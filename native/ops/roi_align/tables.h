@@ -10,17 +10,29 @@ namespace baracuda::roi_align {
 namespace {
 
 // A bin's pixels on one axis; `weights` is where its weights start in the box's table, or -1 when they did not fit and
-// are computed where they are used.
+// are computed where they are used. Weights come in groups of kWeightGroup pixels, the first of which is a multiple of
+// kWeightGroup; pixels of a group that are not the bin's have weight 0.
 struct BinEntry {
   PixelRange pixels;
   int32_t weights;
 };
 
+// Four weights are one 16-byte load of f32.
+constexpr int32_t kWeightGroup = 4;
+
+BARACUDA_HD int32_t first_in_group(int32_t pixel) { return pixel & ~(kWeightGroup - 1); }
+
+// Weights that a bin takes in the table.
+BARACUDA_HD int64_t weights_of(PixelRange pixels) {
+  if (pixels.first > pixels.last) return 0;
+  return static_cast<int64_t>(first_in_group(pixels.last)) + kWeightGroup - first_in_group(pixels.first);
+}
+
 // Weights kept per box and axis. Bins overlap by at most two pixels as long as positions are exact to a pixel, so this
 // holds all of them; coordinates so large that rounding reorders samples may overflow it. Capped so that a table never
 // dwarfs its image.
 inline int64_t table_capacity(int64_t extent, int64_t bins) {
-  const int64_t wanted = extent + 2 * bins;
+  const int64_t wanted = (extent + (2 + 2 * (kWeightGroup - 1)) * bins + kWeightGroup - 1) & ~(kWeightGroup - 1);
   return wanted < 4096 ? wanted : 4096;
 }
 
@@ -43,7 +55,7 @@ struct TabulatedAxis {
   BARACUDA_HD T weight(int32_t bin, int32_t pixel) const {
     const BinEntry& entry = bins[bin];
     if (entry.weights < 0) return pixel_weight(*axis, bin, pixel);
-    return weights[entry.weights + (pixel - entry.pixels.first)];
+    return weights[entry.weights + (pixel - first_in_group(entry.pixels.first))];
   }
 };
 

@@ -7,6 +7,12 @@
 namespace baracuda::roi_align {
 namespace {
 
+// What the tensors are called.
+const char* image_of(const RoiAlignArguments&) { return "input"; }
+const char* image_of(const RoiAlignBackwardArguments&) { return "grad_input"; }
+const char* bins_of(const RoiAlignArguments&) { return "output"; }
+const char* bins_of(const RoiAlignBackwardArguments&) { return "grad_output"; }
+
 template <typename T, typename ArgumentBlock>
 struct Common {
   using Arguments = ArgumentBlock;
@@ -14,7 +20,7 @@ struct Common {
 
   static Status make_problem(const Arguments& a, Problem* problem) {
     return roi_align::make_problem(a.n, a.c, a.h, a.w, a.num_rois, a.pooled_h, a.pooled_w, a.spatial_scale,
-                                   a.sampling_ratio, a.aligned, sizeof(T), sizeof(Compute<T>), problem);
+                                   a.sampling_ratio, a.aligned, sizeof(T), sizeof(Compute<T>), image_of(a), bins_of(a), problem);
   }
 };
 

@@ -3,14 +3,13 @@
 #include "ops/roi_align/problem.h"
 
 #include "core/checked.h"
+#include "core/integer_math.h"
 
 namespace baracuda::roi_align {
 namespace {
 
 // A sample's index plus one half is exact in f32 up to here.
 constexpr int32_t kMaxSamplingRatio = 1 << 20;
-
-int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 // A small map gives few owners, so its long sums are cut and the cuts become owners too. The cut follows from the
 // problem alone: some 512 owners of 16 x 16 pixels and 64 channels keep any machine busy, and no block has fewer than 64
@@ -32,7 +31,7 @@ int64_t rois_per_block(const Problem& p) {
 
 Status make_problem(int32_t n, int32_t c, int32_t h, int32_t w, int32_t num_rois, int32_t pooled_h, int32_t pooled_w,
                     float spatial_scale, int32_t sampling_ratio, int32_t aligned, int64_t element_bytes,
-                    int64_t coordinate_bytes, Problem* problem) {
+                    int64_t coordinate_bytes, const char* image, const char* bins, Problem* problem) {
   BARACUDA_RETURN_IF_FAILED(check_extent("n", n));
   BARACUDA_RETURN_IF_FAILED(check_extent("c", c));
   BARACUDA_RETURN_IF_FAILED(check_extent("h", h));
@@ -56,8 +55,8 @@ Status make_problem(int32_t n, int32_t c, int32_t h, int32_t w, int32_t num_rois
   p.sampling_ratio = sampling_ratio;
   p.aligned = aligned == 1;
   BARACUDA_RETURN_IF_FAILED(
-      check_count("the image tensor", CheckedCount(element_bytes).times(n).times(c).times(h).times(w), &p.input_numel));
-  BARACUDA_RETURN_IF_FAILED(check_count("the bins tensor",
+      check_count(image, CheckedCount(element_bytes).times(n).times(c).times(h).times(w), &p.input_numel));
+  BARACUDA_RETURN_IF_FAILED(check_count(bins,
                                         CheckedCount(element_bytes).times(num_rois).times(c).times(pooled_h).times(pooled_w),
                                         &p.output_numel));
   BARACUDA_RETURN_IF_FAILED(check_count("rois", CheckedCount(coordinate_bytes).times(num_rois).times(5), &p.rois_numel));

@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+// How the CPU kernel writes bytes: short copies without a call, and long stretches past the caches. No tensor is known
+// here.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+namespace baracuda::pad {
+namespace {
+
+// Two copies of a fixed size that may overlap cover every size up to their sum; a call would cost more than they do.
+template <int64_t kBytes>
+inline void copy_ends(char* to, const char* from, int64_t bytes) {
+  memcpy(to, from, kBytes);
+  memcpy(to + (bytes - kBytes), from + (bytes - kBytes), kBytes);
+}
+
+inline void copy_row(char* to, const char* from, int64_t bytes) {
+  if (bytes > 64) {
+    memcpy(to, from, static_cast<size_t>(bytes));
+  } else if (bytes >= 32) {
+    copy_ends<32>(to, from, bytes);
+  } else if (bytes >= 16) {
+    copy_ends<16>(to, from, bytes);
+  } else if (bytes >= 8) {
+    copy_ends<8>(to, from, bytes);
+  } else if (bytes >= 4) {
+    copy_ends<4>(to, from, bytes);
+  } else {
+    for (int64_t i = 0; i < bytes; ++i) to[i] = from[i];
+  }
+}
+
+// A result of this many bytes is written past the caches, which saves reading its lines first: on a Zen 4 with 32 MiB
+// of L3, 1.1 to 1.5 times as fast from 24 MiB on; at 16 MiB about even; what fits in the cache is better left there.
+constexpr int64_t kStreamedBytes = int64_t{24} << 20;
+constexpr int64_t kCacheLine = 64;
+
+// Writes stretches of memory front to back, past the caches. Pieces that share a line are gathered first, because a
+// line written partly past the cache and partly through it costs twice an ordinary one.
+class LineWriter {
+ public:
+  explicit LineWriter(void* to) { start(to); }
+  LineWriter(const LineWriter&) = delete;
+  LineWriter& operator=(const LineWriter&) = delete;
+
+  // Writes what is gathered, and orders the streamed stores before whatever tells another thread that they are done.
+  void finish() {
+    write_part();
+    first_ = used_;
+#if defined(__x86_64__)
+    _mm_sfence();
+#endif
+  }
+
+  // Goes on at another place.
+  void move(void* to) {
+    if (to == place_ + used_) return;
+    write_part();
+    start(to);
+  }
+
+  void copy(const char* from, int64_t bytes) { put<1>(from, bytes); }
+  // `line` holds a cache line's worth of one value, `bytes` is a whole number of values.
+  void fill(const char* line, int64_t bytes) { put<0>(line, bytes); }
+
+ private:
+  void start(void* to) {
+    first_ = used_ = static_cast<int64_t>(reinterpret_cast<uintptr_t>(to) % kCacheLine);
+    place_ = static_cast<char*>(to) - used_;
+  }
+
+  // kStep 0 takes every piece from the same place.
+  template <int kStep>
+  void put(const char* from, int64_t bytes) {
+    if (used_ > 0) {
+      const int64_t part = bytes < kCacheLine - used_ ? bytes : kCacheLine - used_;
+      copy_row(line_ + used_, from, part);
+      advance(part);
+      from += kStep * part;
+      bytes -= part;
+    }
+    // Nothing is gathered here unless nothing is left.
+    for (; bytes >= kCacheLine; bytes -= kCacheLine) {
+      write_line(from);
+      from += kStep * kCacheLine;
+      place_ += kCacheLine;
+    }
+    if (bytes == 0) return;
+    copy_row(line_, from, bytes);
+    used_ = bytes;
+  }
+
+  void advance(int64_t bytes) {
+    used_ += bytes;
+    if (used_ < kCacheLine) return;
+    if (first_ > 0) {
+      write_part();
+    } else {
+      write_line(line_);
+    }
+    place_ += kCacheLine;
+    first_ = used_ = 0;
+  }
+
+  void write_line(const char* from) {
+#if defined(__x86_64__)
+    const __m128i* words = reinterpret_cast<const __m128i*>(from);
+    __m128i* to = reinterpret_cast<__m128i*>(place_);
+    const __m128i a = _mm_loadu_si128(words), b = _mm_loadu_si128(words + 1);
+    const __m128i c = _mm_loadu_si128(words + 2), d = _mm_loadu_si128(words + 3);
+    _mm_stream_si128(to, a);
+    _mm_stream_si128(to + 1, b);
+    _mm_stream_si128(to + 2, c);
+    _mm_stream_si128(to + 3, d);
+#else
+    memcpy(place_, from, kCacheLine);
+#endif
+  }
+
+  // A line that is not all ours.
+  void write_part() { copy_row(place_ + first_, line_ + first_, used_ - first_); }
+
+  alignas(kCacheLine) char line_[kCacheLine];
+  char* place_;    // the line being gathered, at a multiple of its size
+  int64_t first_;  // bytes [first_, used_) of it are ours so far
+  int64_t used_;
+};
+
+}  // namespace
+}  // namespace baracuda::pad

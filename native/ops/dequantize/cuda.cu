@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: Apache-2.0
+// Dequantize on CUDA: a thread owns one aligned 16-byte vector of the output.
+#include "core/checked.h"
+#include "core/cuda_launch.cuh"
+#include "core/integer_math.h"
+#include "ops/dequantize/launch.h"
+#include "ops/dequantize/math.h"
+
+namespace baracuda::dequantize {
+namespace {
+
+// One vector a thread and one shot: blocks start in address order, which DRAM rewards (2 to 8 vectors cost 1-6 %).
+constexpr int kThreads = 512;
+constexpr int kVectorBytes = 16;
+// Elements per launch: every index then fits the 31 bits that division needs.
+constexpr int64_t kSliceElements = int64_t{1} << 30;
+
+// How many channels a vector can meet.
+enum class Meets {
+  kTwo,   // at most two, because a channel's run is as long as a vector but for one element
+  kEach,  // one for each element, whose parameters are aligned vectors too
+  kAny,
+};
+
+// What one launch writes: whole channels of whole outer rows, or a part of one channel.
+template <typename Buffers>
+struct Slice {
+  Buffers buffers;
+  uint32_t count;  // elements
+  int32_t head;    // elements by which `output` stands past an aligned vector
+  Divider inner, channels;
+  bool aligned_input;  // inputs of a vector can be loaded at once
+
+  __device__ uint32_t channel(uint32_t element) const { return channels.remainder(inner.divide(element)); }
+};
+
+template <typename Buffers>
+constexpr int kElements = kVectorBytes / sizeof(typename Buffers::Output);
+
+// A load of kBytes (a power of two up to 16, or a multiple of 16) from an address aligned to it, or to 16.
+template <int kBytes>
+__device__ __forceinline__ void load_bytes(const void* from, void* to) {
+  if constexpr (kBytes > 16) {
+    load_bytes<16>(from, to);
+    load_bytes<kBytes - 16>(static_cast<const char*>(from) + 16, static_cast<char*>(to) + 16);
+  } else if constexpr (kBytes == 16) {
+    const uint4 loaded = *static_cast<const uint4*>(from);
+    memcpy(to, &loaded, kBytes);
+  } else if constexpr (kBytes == 8) {
+    const uint2 loaded = *static_cast<const uint2*>(from);
+    memcpy(to, &loaded, kBytes);
+  } else if constexpr (kBytes == 4) {
+    const uint32_t loaded = *static_cast<const uint32_t*>(from);
+    memcpy(to, &loaded, kBytes);
+  } else {
+    static_assert(kBytes == 2);
+    const uint16_t loaded = *static_cast<const uint16_t*>(from);
+    memcpy(to, &loaded, kBytes);
+  }
+}
+
+constexpr int64_t load_alignment(int64_t bytes) { return bytes < kVectorBytes ? bytes : kVectorBytes; }
+
+template <typename T>
+bool is_aligned(const T* pointer, int64_t elements) {
+  return reinterpret_cast<uintptr_t>(pointer) % load_alignment(elements * static_cast<int64_t>(sizeof(T))) == 0;
+}
+
+// Neighbouring channels' parameters, loaded at once.
+template <typename T, typename Q, int kCount>
+__device__ __forceinline__ void load_channels(const ForwardBuffers<T, Q>& b, uint32_t c,
+                                              ForwardChannel<Compute<T>> (&channels)[kCount]) {
+  T scale[kCount];
+  int32_t zero_point[kCount];
+  load_bytes<kCount * sizeof(T)>(b.scale + c, scale);
+  load_bytes<kCount * sizeof(int32_t)>(b.zero_point + c, zero_point);
+#pragma unroll
+  for (int k = 0; k < kCount; ++k) channels[k] = {widen(scale[k]), zero_point[k]};
+}
+template <typename T, int kCount>
+__device__ __forceinline__ void load_channels(const BackwardBuffers<T>& b, uint32_t c,
+                                              BackwardChannel<Compute<T>> (&channels)[kCount]) {
+  T scale[kCount];
+  load_bytes<kCount * sizeof(T)>(b.scale + c, scale);
+#pragma unroll
+  for (int k = 0; k < kCount; ++k) channels[k] = {widen(scale[k])};
+}
+template <typename T, typename Q>
+bool are_channels_aligned(const ForwardBuffers<T, Q>& b, int64_t elements) {
+  return is_aligned(b.scale, elements) && is_aligned(b.zero_point, elements);
+}
+template <typename T>
+bool are_channels_aligned(const BackwardBuffers<T>& b, int64_t elements) {
+  return is_aligned(b.scale, elements);
+}
+
+// The parameters of a vector's elements.
+template <Meets kMeets, typename Buffers, typename Channel>
+__device__ __forceinline__ void find_channels(const Slice<Buffers>& s, uint32_t first,
+                                              Channel (&channels)[kElements<Buffers>]) {
+  const Buffers& b = s.buffers;
+  if constexpr (kMeets == Meets::kEach) {
+    load_channels(b, s.channels.remainder(first), channels);
+  } else if constexpr (kMeets == Meets::kTwo) {
+    const uint32_t run = s.inner.divide(first), c = s.channels.remainder(run);
+    const uint32_t split = (run + 1) * s.inner.divisor - first;
+    const Channel low = channel_of(b, c);
+    Channel high = low;
+    if (split < kElements<Buffers>) high = channel_of(b, c + 1 < s.channels.divisor ? c + 1 : 0);
+#pragma unroll
+    for (uint32_t k = 0; k < kElements<Buffers>; ++k) channels[k] = k < split ? low : high;
+  } else {
+#pragma unroll
+    for (uint32_t k = 0; k < kElements<Buffers>; ++k) channels[k] = channel_of(b, s.channel(first + k));
+  }
+}
+
+template <Meets kMeets, typename Buffers>
+__global__ void __launch_bounds__(kThreads) write_vectors(const __grid_constant__ Slice<Buffers> s) {
+  using Input = typename Buffers::Input;
+  using Output = typename Buffers::Output;
+  constexpr int32_t kCount = kElements<Buffers>;
+  const Buffers& b = s.buffers;
+  const int32_t first = static_cast<int32_t>((blockIdx.x * kThreads + threadIdx.x) * kCount) - s.head;
+  const int32_t end = static_cast<int32_t>(s.count) - first < kCount ? static_cast<int32_t>(s.count) : first + kCount;
+  if (first < 0 || end - first < kCount) {
+    // At a launch's ends.
+#pragma unroll 1
+    for (int32_t i = first < 0 ? 0 : first; i < end; ++i) {
+      b.output[i] = element_of(b, b.input[i], channel_of(b, s.channel(static_cast<uint32_t>(i))));
+    }
+    return;
+  }
+  Input inputs[kCount];
+  if (s.aligned_input) {
+    load_bytes<kCount * sizeof(Input)>(b.input + first, inputs);
+  } else {
+#pragma unroll
+    for (int k = 0; k < kCount; ++k) inputs[k] = b.input[first + k];
+  }
+  decltype(channel_of(b, 0)) channels[kCount];
+  find_channels<kMeets>(s, static_cast<uint32_t>(first), channels);
+  Output outputs[kCount];
+#pragma unroll
+  for (int k = 0; k < kCount; ++k) outputs[k] = element_of(b, inputs[k], channels[k]);
+  uint4 vector;
+  memcpy(&vector, outputs, sizeof vector);
+  // By bytes: from an element pointer the compiler forgets the alignment and cuts the store into elements.
+  char* bytes = reinterpret_cast<char*>(b.output) + static_cast<int64_t>(first) * static_cast<int64_t>(sizeof(Output));
+  *reinterpret_cast<uint4*>(bytes) = vector;
+}
+
+template <typename T, typename Q>
+ForwardBuffers<T, Q> buffers_at(const ForwardBuffers<T, Q>& b, int64_t element, int64_t channel) {
+  return {b.input + element, b.scale + channel, b.zero_point + channel, b.output + element};
+}
+template <typename T>
+BackwardBuffers<T> buffers_at(const BackwardBuffers<T>& b, int64_t element, int64_t channel) {
+  return {b.input + element, b.scale + channel, b.output + element};
+}
+
+template <typename Buffers>
+Status launch_slice(const Buffers& b, int64_t count, int64_t channels, int64_t inner, Stream stream) {
+  constexpr int64_t kCount = kElements<Buffers>;
+  const int64_t head = static_cast<int64_t>(reinterpret_cast<uintptr_t>(b.output) % kVectorBytes / sizeof(*b.output));
+  const Slice<Buffers> s{b,
+                         static_cast<uint32_t>(count),
+                         static_cast<int32_t>(head),
+                         Divider(inner),
+                         Divider(channels),
+                         is_aligned(b.input - head, kCount)};
+  auto kernel = write_vectors<Meets::kAny, Buffers>;
+  if (inner >= kCount - 1) {
+    kernel = write_vectors<Meets::kTwo, Buffers>;
+  } else if (inner == 1 && channels % kCount == 0 && head == 0 && are_channels_aligned(b, kCount)) {
+    kernel = write_vectors<Meets::kEach, Buffers>;
+  }
+  return launch_kernel("dequantize kernel", kernel, blocks_for(head + count, kThreads * kCount), kThreads, 0, stream,
+                       s);
+}
+
+// Cuts along the outermost dimension that makes a piece small enough.
+template <typename Buffers>
+Status run(const Problem& p, const Buffers& b, void*, Stream stream) {
+  const int64_t plane = p.channels * p.inner;
+  const int64_t inner_step = p.inner < kSliceElements ? p.inner : kSliceElements;
+  const int64_t whole_channels = kSliceElements / inner_step;
+  const int64_t channel_step = p.channels < whole_channels ? p.channels : whole_channels;
+  const int64_t outer_step = plane < kSliceElements ? kSliceElements / plane : 1;
+  for (int64_t o = 0; o < p.outer; o += outer_step) {
+    const int64_t outer = outer_step < p.outer - o ? outer_step : p.outer - o;
+    for (int64_t c = 0; c < p.channels; c += channel_step) {
+      const int64_t channels = channel_step < p.channels - c ? channel_step : p.channels - c;
+      for (int64_t i = 0; i < p.inner; i += inner_step) {
+        const int64_t inner = inner_step < p.inner - i ? inner_step : p.inner - i;
+        const Buffers part = buffers_at(b, (o * p.channels + c) * p.inner + i, c);
+        BARACUDA_RETURN_IF_FAILED(launch_slice(part, outer * channels * inner, channels, inner, stream));
+      }
+    }
+  }
+  return Status::kOk;
+}
+
+}  // namespace
+
+#define BARACUDA_PROVIDE(T)                                                 \
+  using SignedForwardBuffers_##T = ForwardBuffers<T, int8_t>;               \
+  using UnsignedForwardBuffers_##T = ForwardBuffers<T, uint8_t>;            \
+  BARACUDA_PROVIDE_LAUNCH(Problem, SignedForwardBuffers_##T)                \
+  BARACUDA_PROVIDE_LAUNCH(Problem, UnsignedForwardBuffers_##T)              \
+  BARACUDA_PROVIDE_LAUNCH(Problem, BackwardBuffers<T>)
+BARACUDA_PROVIDE(float)
+BARACUDA_PROVIDE(double)
+BARACUDA_PROVIDE(Half)
+BARACUDA_PROVIDE(Bfloat16)
+#undef BARACUDA_PROVIDE
+
+}  // namespace baracuda::dequantize

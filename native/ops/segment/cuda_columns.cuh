@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+// How CUDA kernels reach the tensors: neighbouring columns of a row by one access, values that are only moved as bits,
+// ids of either width.
+#pragma once
+
+#include "core/cuda_launch.cuh"
+#include "core/dtype.h"
+#include "ops/segment/launch.h"
+
+namespace baracuda::segment {
+namespace {
+
+template <size_t kBytes>
+struct BitsOf;
+template <>
+struct BitsOf<2> {
+  using type = uint16_t;
+};
+template <>
+struct BitsOf<4> {
+  using type = uint32_t;
+};
+template <>
+struct BitsOf<8> {
+  using type = uint64_t;
+};
+// What kernels that move values see of T, one kernel for all types of a width.
+template <typename T>
+using Bits = typename BitsOf<sizeof(T)>::type;
+
+template <typename T>
+const Bits<T>* bits_of(const T* values) {
+  return reinterpret_cast<const Bits<T>*>(values);
+}
+template <typename T>
+Bits<T>* bits_of(T* values) {
+  return reinterpret_cast<Bits<T>*>(values);
+}
+
+template <typename T, int V>
+struct alignas(sizeof(T) * V) Columns {
+  T at[V];
+};
+
+// The same as words: 16-bit values stay two to a register until they are looked at.
+template <size_t kBytes>
+struct WordsOf {
+  using type = typename BitsOf<kBytes>::type;
+};
+template <>
+struct WordsOf<8> {
+  using type = uint2;
+};
+template <>
+struct WordsOf<16> {
+  using type = uint4;
+};
+template <typename T, int V>
+using Words = typename WordsOf<sizeof(T) * V>::type;
+
+template <int V, typename T>
+__device__ __forceinline__ Words<T, V> load_words(const T* from) {
+  return *reinterpret_cast<const Words<T, V>*>(from);
+}
+template <int V, typename T>
+__device__ __forceinline__ Columns<T, V> load(const T* from) {
+  return bits_as<Columns<T, V>>(load_words<V>(from));
+}
+template <int V, typename T>
+__device__ __forceinline__ void store(T* to, const Columns<T, V>& columns) {
+  *reinterpret_cast<Words<T, V>*>(to) = bits_as<Words<T, V>>(columns);
+}
+
+// How many columns an access can take, at most `most`: 16 bytes, a divisor of the row, all addresses (or'ed) aligned.
+inline int columns_per_access(int32_t d, size_t element_bytes, uintptr_t addresses, int most) {
+  int columns = 1;
+  for (int wider = 2; wider <= most && wider * element_bytes <= 16; wider *= 2) {
+    if (d % wider == 0 && addresses % (wider * element_bytes) == 0) columns = wider;
+  }
+  return columns;
+}
+
+// The addresses, or'ed, of all tensors of rows.
+inline uintptr_t address(const void* pointer) { return reinterpret_cast<uintptr_t>(pointer); }
+template <class Rule, typename T, typename I>
+uintptr_t addresses_of(const SelectBuffers<Rule, T, I>& b) {
+  return address(b.input) | address(b.output);
+}
+template <class Rule, typename T, typename I>
+uintptr_t addresses_of(const SelectBackwardBuffers<Rule, T, I>& b) {
+  return address(b.input) | address(b.grad_output) | address(b.grad_input);
+}
+
+// Ids of either width, read as 32-bit words without a branch: one kernel serves both and its loads stay together.
+struct Ids {
+  const uint32_t* words;
+  int32_t wide;  // 1 for 64-bit ids, else 0
+  int32_t num_segments;
+
+  Ids(const int32_t* ids, int32_t num_segments)
+      : words(reinterpret_cast<const uint32_t*>(ids)), wide(0), num_segments(num_segments) {}
+  Ids(const int64_t* ids, int32_t num_segments)
+      : words(reinterpret_cast<const uint32_t*>(ids)), wide(1), num_segments(num_segments) {}
+
+  __device__ __forceinline__ int32_t key(int64_t row) const {
+    const uint32_t* id = words + (row << wide);
+    // A narrow id's upper word is itself, masked away.
+    const uint32_t upper = id[wide] & static_cast<uint32_t>(-wide);
+    return key_of(static_cast<uint64_t>(upper) << 32 | id[0], num_segments);
+  }
+};
+
+inline Status enqueue_zeros(void* memory, size_t bytes, Stream stream) {
+  const cudaError_t error = cudaMemsetAsync(memory, 0, bytes, static_cast<cudaStream_t>(stream));
+  return error == cudaSuccess ? Status::kOk : cuda_failure(error, "segment memset");
+}
+
+}  // namespace
+}  // namespace baracuda::segment

@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: Apache-2.0
+// grid_sample on CUDA: the forward, one thread a sample for some channels, and the backward's launches.
+#include "ops/grid_sample/cuda_bins.cuh"
+#include "ops/grid_sample/cuda_crowded.cuh"
+#include "ops/grid_sample/cuda_lists.cuh"
+#include "ops/grid_sample/cuda_tiles.cuh"
+#include "ops/grid_sample/launch.h"
+
+namespace baracuda::grid_sample {
+namespace {
+
+constexpr int kForwardThreads = 256;
+// Channels of a thread: enough to pay for the coordinates, few enough to fill the machine with one image.
+constexpr int kForwardChannels = 16;
+
+template <typename T>
+__global__ void __launch_bounds__(kForwardThreads) sample_images(Problem p, ForwardBuffers<T> b) {
+  using C = Compute<T>;
+  const int64_t samples = p.n * p.samples;
+  const int64_t sample_blocks = (samples + kForwardThreads - 1) / kForwardThreads;
+  const int64_t jobs = sample_blocks * ((p.c + kForwardChannels - 1) / kForwardChannels);
+  for (int64_t job = blockIdx.x; job < jobs; job += gridDim.x) {
+    const Division cut(job, sample_blocks);
+    const int64_t i = cut.remainder * kForwardThreads + threadIdx.x;
+    if (i >= samples) continue;
+    const Division at(i, p.samples);
+    const int32_t channel = static_cast<int32_t>(cut.quotient) * kForwardChannels;
+    const int32_t channels = p.c - channel < kForwardChannels ? p.c - channel : kForwardChannels;
+    const C grid_x = b.grid[2 * i], grid_y = b.grid[2 * i + 1];
+    const Position<C> position = locate_sample(grid_x, grid_y, p);
+    const Taps<C> taps = value_taps(position, p);
+    const C start = is_missing(grid_x, grid_y) ? canonical_nan<C>() : C(0);
+    const int64_t plane = at.quotient * p.c + channel;
+    const T* pixel = b.input + plane * p.pixels + static_cast<int64_t>(position.y.low) * p.input_w + position.x.low;
+    T* output = b.output + plane * p.samples + at.remainder;
+    const int64_t offsets[4] = {0, 1, p.input_w, int64_t{p.input_w} + 1};
+#pragma unroll 4
+    for (int32_t k = 0; k < channels; ++k) {
+      C sum = start;
+#pragma unroll
+      for (int tap = 0; tap < 4; ++tap) {
+        if (taps.weight[tap] != C(0)) sum = fma(taps.weight[tap], widen(pixel[offsets[tap]]), sum);
+      }
+      *output = narrow<T>(sum);
+      pixel += p.pixels;
+      output += p.samples;
+    }
+  }
+}
+
+template <typename T>
+Status run(const Problem& p, const ForwardBuffers<T>& b, void*, Stream stream) {
+  const int64_t sample_blocks = (p.n * p.samples + kForwardThreads - 1) / kForwardThreads;
+  const int64_t channel_groups = (p.c + kForwardChannels - 1) / kForwardChannels;
+  return launch_kernel("grid_sample kernel", sample_images<T>, blocks_for(sample_blocks * channel_groups, 1),
+                       kForwardThreads, 0, stream, p, b);
+}
+
+constexpr int kZeroThreads = 256;
+
+template <typename T>
+__global__ void __launch_bounds__(kZeroThreads) write_zeros(int64_t count, T* output) {
+  for (int64_t i = grid_thread(); i < count; i += grid_threads()) output[i] = narrow<T>(Compute<T>(0));
+}
+
+// Blocks per multiprocessor of the crowded tiles' kernels, which stride over work that only the device knows, mostly
+// none.
+constexpr int kCrowdedBlocks = 4;
+
+bool is_aligned(const void* pointer, size_t bytes) { return reinterpret_cast<uintptr_t>(pointer) % bytes == 0; }
+
+// The tiles that are staged in shared memory. Learns which ones are crowded.
+template <typename Key, typename T>
+Status sum_staged(const Problem& p, const TileGrid& tiles, const BackwardBuffers<T>& b,
+                  const Storage<Compute<T>, uint32_t>& s, Stream stream) {
+  constexpr size_t kDefaultSharedBytes = size_t{48} << 10;
+  if (kTileSharedBytes<T> > kDefaultSharedBytes) {
+    BARACUDA_RETURN_IF_FAILED(
+        allow_shared_bytes("grid_sample_backward kernel", sum_tiles<Key, T>, kTileSharedBytes<T>));
+  }
+  const TileSource<T> source{b.grad_output, b.input, is_aligned(b.grad_output, 4) && p.samples % 2 == 0,
+                             is_aligned(b.input, 16) && static_cast<size_t>(p.input_w) * sizeof(T) % 16 == 0};
+  return launch_kernel("grid_sample_backward kernel", sum_tiles<Key, T>, static_cast<uint32_t>(staged_blocks(p, tiles)),
+                       kTileThreads, kTileSharedBytes<T>, stream, p, tiles, b, s, source);
+}
+
+// The tiles that are not. Where no tile is crowded these launches end at once.
+template <typename T, typename Index>
+Status sum_rest(const Problem& p, const TileGrid& tiles, const BackwardBuffers<T>& b,
+                const Storage<Compute<T>, Index>& s, Stream stream) {
+  using C = Compute<T>;
+  DeviceTraits device;
+  BARACUDA_RETURN_IF_FAILED(device_traits(&device));
+  const uint32_t blocks = static_cast<uint32_t>(device.multiprocessors * kCrowdedBlocks);
+  BARACUDA_RETURN_IF_FAILED(launch_kernel("grid_sample_backward list kernel", fill_lists<C, Index>, 2 * blocks,
+                                          kBinThreads, 0, stream, p, tiles, b.grid, s));
+  BARACUDA_RETURN_IF_FAILED(launch_kernel("grid_sample_backward sort kernel", sort_lists<C, Index>, blocks,
+                                          kSortThreads, 0, stream, p, tiles, b.grid, s));
+  return launch_kernel("grid_sample_backward crowded kernel", sum_crowded<T, Index>, 2 * blocks, kSumThreads, 0, stream,
+                       p, tiles, b, s);
+}
+
+template <typename T, typename Index>
+Status sum_all(const Problem& p, const BackwardBuffers<T>& b, void* workspace, Stream stream) {
+  using C = Compute<T>;
+  constexpr bool kStages = sizeof(Index) == 4;
+  const Storage<C, Index> s(p, workspace);
+  const TileGrid tiles(p);
+  const cudaError_t cleared = cudaMemsetAsync(s.totals, 0, s.cleared_bytes, static_cast<cudaStream_t>(stream));
+  if (cleared != cudaSuccess) return cuda_failure(cleared, "grid_sample_backward counters");
+  BARACUDA_RETURN_IF_FAILED(launch_kernel("grid_sample_backward bin kernel", bin_samples<C, Index, kStages>,
+                                          blocks_for(p.n * p.samples, kBinThreads), kBinThreads, 0, stream, p, tiles,
+                                          b.grid, b.grad_grid, s));
+  if constexpr (kStages) {
+    BARACUDA_RETURN_IF_FAILED(fits_narrow_key(p) ? sum_staged<uint32_t>(p, tiles, b, s, stream)
+                                                 : sum_staged<uint64_t>(p, tiles, b, s, stream));
+  } else {
+    BARACUDA_RETURN_IF_FAILED(launch_kernel("grid_sample_backward reserve kernel", reserve_lists<C, Index>,
+                                            blocks_for(tiles.total, kReserveThreads), kReserveThreads, 0, stream,
+                                            tiles, s));
+  }
+  return sum_rest(p, tiles, b, s, stream);
+}
+
+template <typename T>
+Status run(const Problem& p, const BackwardBuffers<T>& b, void* workspace, Stream stream) {
+  using C = Compute<T>;
+  if (p.input_numel == 0 || p.samples == 0) {
+    BARACUDA_RETURN_IF_FAILED(launch_kernel("grid_sample_backward zero kernel", write_zeros<T>,
+                                            blocks_for(p.input_numel, kZeroThreads), kZeroThreads, 0, stream,
+                                            p.input_numel, b.grad_input));
+    return launch_kernel("grid_sample_backward zero kernel", write_zeros<C>, blocks_for(p.grid_numel, kZeroThreads),
+                         kZeroThreads, 0, stream, p.grid_numel, b.grad_grid);
+  }
+  if (fits_staging(p)) return sum_all<T, uint32_t>(p, b, workspace, stream);
+  return sum_all<T, unsigned long long>(p, b, workspace, stream);
+}
+
+template <typename T>
+size_t bytes_of(const Problem&, const ForwardBuffers<T>*) {
+  return 0;
+}
+
+template <typename T>
+size_t bytes_of(const Problem& p, const BackwardBuffers<T>*) {
+  using C = Compute<T>;
+  if (p.input_numel == 0 || p.samples == 0) return 0;
+  return fits_staging(p) ? Storage<C, uint32_t>(p, nullptr).bytes
+                              : Storage<C, unsigned long long>(p, nullptr).bytes;
+}
+
+}  // namespace
+
+template <typename Buffers>
+size_t workspace_size(const Problem& problem) {
+  return bytes_of(problem, static_cast<const Buffers*>(nullptr));
+}
+
+#define BARACUDA_PROVIDE(T)                                          \
+  BARACUDA_PROVIDE_LAUNCH(Problem, ForwardBuffers<T>)                \
+  BARACUDA_PROVIDE_LAUNCH(Problem, BackwardBuffers<T>)               \
+  template size_t workspace_size<ForwardBuffers<T>>(const Problem&); \
+  template size_t workspace_size<BackwardBuffers<T>>(const Problem&);
+BARACUDA_PROVIDE(float)
+BARACUDA_PROVIDE(double)
+BARACUDA_PROVIDE(Half)
+BARACUDA_PROVIDE(Bfloat16)
+#undef BARACUDA_PROVIDE
+
+}  // namespace baracuda::grid_sample

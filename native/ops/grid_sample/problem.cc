@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+// Validation of grid_sample problems. No pointers, no CUDA.
+#include "ops/grid_sample/problem.h"
+
+#include "core/checked.h"
+
+namespace baracuda::grid_sample {
+
+Status make_problem(int32_t n, int32_t c, int32_t input_h, int32_t input_w, int32_t output_h, int32_t output_w,
+                    const char* samples, int64_t element_bytes, int64_t coordinate_bytes, Problem* problem) {
+  BARACUDA_RETURN_IF_FAILED(check_extent("n", n));
+  BARACUDA_RETURN_IF_FAILED(check_extent("c", c));
+  BARACUDA_RETURN_IF_FAILED(check_extent("input_h", input_h));
+  BARACUDA_RETURN_IF_FAILED(check_extent("input_w", input_w));
+  BARACUDA_RETURN_IF_FAILED(check_extent("output_h", output_h));
+  BARACUDA_RETURN_IF_FAILED(check_extent("output_w", output_w));
+
+  Problem p{};
+  p.n = n, p.c = c;
+  p.input_h = input_h, p.input_w = input_w;
+  p.output_h = output_h, p.output_w = output_w;
+  p.pixels = static_cast<int64_t>(input_h) * input_w;
+  p.samples = static_cast<int64_t>(output_h) * output_w;
+  BARACUDA_RETURN_IF_FAILED(check_count(
+      "input", CheckedCount(element_bytes).times(n).times(c).times(input_h).times(input_w), &p.input_numel));
+  BARACUDA_RETURN_IF_FAILED(check_count(
+      samples, CheckedCount(element_bytes).times(n).times(c).times(output_h).times(output_w), &p.output_numel));
+  BARACUDA_RETURN_IF_FAILED(check_count(
+      "grid", CheckedCount(coordinate_bytes).times(n).times(output_h).times(output_w).times(2), &p.grid_numel));
+  *problem = p;
+  return Status::kOk;
+}
+
+}  // namespace baracuda::grid_sample

@@ -91,7 +91,7 @@ struct TilePlan {
   TilePlan(const Problem& p, const BoxTables<Compute<T>>& tables, void* workspace) : bytes(tables.bytes) {
     using P = TilePolicy<T>;
     if (p.input_numel == 0 || p.output_numel == 0) return;
-    if (p.pooled_h > P::kMaxPooled || p.pooled_w > P::kMaxPooled) return;
+    if (p.pooled_h > kMostBins || p.pooled_w > kMostBins) return;
     work.row_tiles = (p.h + P::kRows - 1) / P::kRows;
     work.column_tiles = (p.w + P::kColumns - 1) / P::kColumns;
     work.channel_blocks = (p.c + P::kChannels - 1) / P::kChannels;
@@ -142,11 +142,12 @@ Status run_tiles(const Problem& p, const BackwardBuffers<T>& b, const BoxTables<
   BARACUDA_RETURN_IF_FAILED(tabulate(p, b.rois, tables, plan.work.next, stream));
   BARACUDA_RETURN_IF_FAILED(launch_kernel("roi_align tile mask kernel", mark_tiles<T>, blocks_for(plan.work.tiles, 1),
                                           kMaskThreads, 0, stream, p, tables, plan.work));
-  BARACUDA_RETURN_IF_FAILED(allow_shared_bytes("roi_align_backward kernel", sum_tiles<T>, shared_bytes));
+  const auto kernel = p.pooled_h <= kFewBins && p.pooled_w <= kFewBins ? sum_tiles<T, kFewBins> : sum_tiles<T, kMostBins>;
+  BARACUDA_RETURN_IF_FAILED(allow_shared_bytes("roi_align_backward kernel", kernel, shared_bytes));
   const TileOutput<T> out{b.grad_input, plan.partials, static_cast<int64_t>(p.h) * p.w, p.input_numel};
   const int64_t items = static_cast<int64_t>(plan.work.tiles) * plan.work.channel_blocks * plan.work.box_blocks;
   const int64_t resident = static_cast<int64_t>(multiprocessors) * P::kCtasPerMultiprocessor;
-  BARACUDA_RETURN_IF_FAILED(launch_kernel("roi_align_backward kernel", sum_tiles<T>,
+  BARACUDA_RETURN_IF_FAILED(launch_kernel("roi_align_backward kernel", kernel,
                                           blocks_for(items < resident ? items : resident, 1), P::kThreads,
                                           shared_bytes, stream, p, b, tables, plan.work, out, stages));
   if (plan.partials == nullptr) return Status::kOk;

@@ -30,8 +30,17 @@ struct TilePolicy {
   static constexpr int kThreads = 32 * (kConsumers + 1);
   static constexpr int kCtasPerMultiprocessor = 2;
   static constexpr int kMaxStages = 6;  // measured elsewhere: 6 beat 4 by 3 %, a seventh no longer fits twice
-  static constexpr int kMaxPooled = 32;  // a warp looks at the bins of a row pair with one lane each
 };
+
+// The producer keeps a box's entries and weights in registers while they travel: how many a lane holds depends on the
+// bins an axis may have. Heads pool to 7 or 14.
+template <typename T, int kMaxBins>
+struct ProducerSlots {
+  static constexpr int kColumnGroups = kMaxBins * TilePolicy<T>::kGroups / 32;
+  static constexpr int kRowPairs = (kMaxBins * TilePolicy<T>::kConsumers + 31) / 32;
+};
+constexpr int kFewBins = 8;
+constexpr int kMostBins = 16;
 
 // What travels with a stage.
 enum StageFlags : int32_t { kHasBox = 1, kLastOfItem = 2, kExit = 4 };
@@ -247,20 +256,6 @@ __device__ __forceinline__ void store_group(double* at, const WeightGroup<double
   reinterpret_cast<double2*>(at)[1] = make_double2(g.weight[2], g.weight[3]);
 }
 
-// The weights of one aligned 4-pixel group in a bin; 0 where the bin has no pixel.
-template <typename C>
-__device__ __forceinline__ WeightGroup<C> group_weights(const TabulatedAxis<C>& axis, int32_t bin, int32_t pixel) {
-  const BinEntry entry = axis.bins[bin];
-  const bool touches = pixel + kWeightGroup > entry.pixels.first && pixel <= entry.pixels.last;
-  if (!touches) return {{C(0), C(0), C(0), C(0)}};
-  if (entry.weights >= 0) return load_group(axis.weights + entry.weights + (pixel - first_in_group(entry.pixels.first)));
-  WeightGroup<C> group;
-  for (int k = 0; k < kWeightGroup; ++k) {
-    group.weight[k] = entry.pixels.has(pixel + k) ? pixel_weight(*axis.axis, bin, pixel + k) : C(0);
-  }
-  return group;
-}
-
 // Where an item of work lies.
 struct TileItem {
   int32_t image, row, column, channel, channels;
@@ -298,81 +293,279 @@ struct Ring {
   }
 };
 
-// Expands one box's weights for one tile into a stage.
+// One step of the producer: a box of a tile, the end of a tile, or the end of all.
+struct Job {
+  StageHeader header;
+  int32_t box;
+  TileItem item;
+};
+
+// Hands out jobs in order. What the next items need is fetched ahead, one step of the chain ticket -> tile -> mask an
+// item, because each step is a trip to memory.
 template <typename T>
-__device__ __forceinline__ void expand_weights(const BoxTables<Compute<T>>& tables, const StageLayout<T>& layout,
-                                               int64_t r, const TileItem& item, char* stage, int lane) {
+class JobQueue {
+ public:
+  __device__ JobQueue(const Problem& p, const TileWork& work, int lane)
+      : p_(p), work_(work), lane_(lane),
+        items_(work.tiles * work.channel_blocks * work.box_blocks) {
+    tickets_[0] = take();
+    tickets_[1] = take();
+    tickets_[2] = take();
+    tiles_[0] = tile_of(tickets_[0]);
+    tiles_[1] = tile_of(tickets_[1]);
+    mask_ = first_mask(tickets_[0], tiles_[0]);
+    begin_item();
+  }
+
+  __device__ Job next() {
+    if (tickets_[0] >= items_) return {{kExit, 0, 0, 0}, 0, {}};
+    for (;;) {
+      while (word_ < 32 && word_mask_ == 0) {
+        ++word_;
+        word_mask_ = word_ < 32 ? __shfl_sync(0xffffffffu, current_mask_, word_) : 0;
+      }
+      if (word_mask_ != 0) {
+        const int32_t box = (chunk_ + word_) * 32 + __ffs(static_cast<int>(word_mask_)) - 1;
+        word_mask_ &= word_mask_ - 1;
+        return {{kHasBox, tile_, channel_block_, block_}, box, item_};
+      }
+      chunk_ += 32;
+      if (chunk_ * 32 >= last_) break;
+      current_mask_ = load_mask(tile_, chunk_, first_, last_);
+      word_ = 0;
+      word_mask_ = __shfl_sync(0xffffffffu, current_mask_, 0);
+    }
+    const Job end{{kLastOfItem, tile_, channel_block_, block_}, 0, item_};
+    tickets_[0] = tickets_[1];
+    tickets_[1] = tickets_[2];
+    tickets_[2] = take();
+    tiles_[0] = tiles_[1];
+    tiles_[1] = tile_of(tickets_[1]);
+    begin_item();
+    return end;
+  }
+
+ private:
+  __device__ int32_t take() {
+    int32_t ticket = 0;
+    if (lane_ == 0) ticket = atomicAdd(&work_.next[0], 1);
+    return __shfl_sync(0xffffffffu, ticket, 0);
+  }
+  __device__ int32_t tile_of(int32_t ticket) const { return ticket < items_ ? work_.order[ticket % work_.tiles] : 0; }
+  __device__ int32_t block_of(int32_t ticket) const { return ticket / work_.tiles % work_.box_blocks; }
+
+  // Word `chunk + lane` of a tile's mask, cut to the boxes [first, last).
+  __device__ uint32_t load_mask(int32_t tile, int32_t chunk, int32_t first, int32_t last) const {
+    const int32_t word = chunk + lane_;
+    if (word >= work_.mask_words || word * 32LL >= last) return 0;
+    uint32_t mask = work_.masks[static_cast<int64_t>(tile) * work_.mask_words + word];
+    if (word * 32 < first) mask &= 0xffffffffu << (first - word * 32);
+    if (last - word * 32 < 32) mask &= (1u << (last - word * 32)) - 1;
+    return mask;
+  }
+  __device__ int32_t first_box(int32_t block) const { return static_cast<int32_t>(block * p_.rois_per_block); }
+  __device__ int32_t last_box(int32_t block) const {
+    const int64_t end = (block + 1) * p_.rois_per_block;
+    return static_cast<int32_t>(end < p_.num_rois ? end : p_.num_rois);
+  }
+  __device__ uint32_t first_mask(int32_t ticket, int32_t tile) const {
+    if (ticket >= items_) return 0;
+    const int32_t block = block_of(ticket);
+    return load_mask(tile, first_box(block) / 32, first_box(block), last_box(block));
+  }
+
+  // Makes tickets_[0] the current item and asks for the mask of the one after it.
+  __device__ void begin_item() {
+    tile_ = tiles_[0];
+    block_ = block_of(tickets_[0]);
+    // Channel block outermost, so that the tiles in flight share gradient bins; then blocks of boxes; then heavy tiles.
+    channel_block_ = tickets_[0] / work_.tiles / work_.box_blocks;
+    item_ = place_of<T>(p_, work_, tile_, channel_block_);
+    first_ = first_box(block_);
+    last_ = last_box(block_);
+    chunk_ = first_ / 32;
+    current_mask_ = mask_;
+    word_ = 0;
+    word_mask_ = __shfl_sync(0xffffffffu, current_mask_, 0);
+    mask_ = first_mask(tickets_[1], tiles_[1]);
+  }
+
+  const Problem& p_;
+  const TileWork& work_;
+  const int lane_;
+  const int32_t items_;
+  int32_t tickets_[3];
+  int32_t tiles_[2];
+  uint32_t mask_;  // of the item after the current one
+  int32_t tile_, block_, channel_block_, first_, last_;
+  TileItem item_;
+  int32_t chunk_, word_;
+  uint32_t current_mask_, word_mask_;
+};
+
+// The bins' entries that a lane needs of a box; then, one step later, their weights.
+template <typename T, int kMaxBins>
+struct BoxEntries {
+  using Slots = ProducerSlots<T, kMaxBins>;
+  BinEntry x[Slots::kColumnGroups];
+  BinEntry y[Slots::kRowPairs];
+};
+template <typename T, int kMaxBins>
+struct BoxWeights {
+  using Slots = ProducerSlots<T, kMaxBins>;
+  WeightGroup<Compute<T>> x[Slots::kColumnGroups];
+  Compute<T> y[Slots::kRowPairs][2];
+  uint32_t masks[Slots::kColumnGroups];
+};
+
+// Lane and slot to bin and place: X slots are (bin, group), Y slots are (row pair, bin).
+template <typename T>
+struct SlotPlace {
+  int32_t bin;
+  int32_t pixel;  // the first of the group or pair
+  bool inside;
+};
+template <typename T>
+__device__ __forceinline__ SlotPlace<T> column_slot(const StageLayout<T>& layout, const TileItem& item, int slot,
+                                                    int lane) {
+  using P = TilePolicy<T>;
+  const int32_t bin = (slot * 32 + lane) / P::kGroups;
+  return {bin, item.column + lane % P::kGroups * kWeightGroup, bin < layout.pooled_w};
+}
+template <typename T>
+__device__ __forceinline__ SlotPlace<T> row_slot(const StageLayout<T>& layout, const TileItem& item, int slot,
+                                                 int lane) {
+  using P = TilePolicy<T>;
+  const int32_t at = slot * 32 + lane;
+  const int32_t pair = at / layout.pooled_h;
+  return {at % layout.pooled_h, item.row + pair * P::kRowsPerWarp, pair < P::kConsumers};
+}
+
+template <typename T, int kMaxBins>
+__device__ __forceinline__ BoxEntries<T, kMaxBins> load_entries(const BoxTables<Compute<T>>& tables,
+                                                                const StageLayout<T>& layout, const Job& job,
+                                                                int lane) {
+  using Slots = ProducerSlots<T, kMaxBins>;
+  BoxEntries<T, kMaxBins> entries;
+  const bool box = job.header.flags == kHasBox;
+  const BinEntry* x_bins = tables.x_bins + static_cast<int64_t>(job.box) * layout.pooled_w;
+  const BinEntry* y_bins = tables.y_bins + static_cast<int64_t>(job.box) * layout.pooled_h;
+#pragma unroll
+  for (int slot = 0; slot < Slots::kColumnGroups; ++slot) {
+    const SlotPlace<T> place = column_slot(layout, job.item, slot, lane);
+    entries.x[slot] = box && place.inside ? x_bins[place.bin] : BinEntry{{0, -1}, 0};
+  }
+#pragma unroll
+  for (int slot = 0; slot < Slots::kRowPairs; ++slot) {
+    const SlotPlace<T> place = row_slot(layout, job.item, slot, lane);
+    entries.y[slot] = box && place.inside ? y_bins[place.bin] : BinEntry{{0, -1}, 0};
+  }
+  return entries;
+}
+
+template <typename T, int kMaxBins>
+__device__ __forceinline__ BoxWeights<T, kMaxBins> load_weights(const BoxTables<Compute<T>>& tables,
+                                                                const StageLayout<T>& layout, const Job& job,
+                                                                const BoxEntries<T, kMaxBins>& entries, int lane) {
+  using C = Compute<T>;
+  using Slots = ProducerSlots<T, kMaxBins>;
+  BoxWeights<T, kMaxBins> weights;
+  const TabulatedAxis<C> x = tables.x(job.box), y = tables.y(job.box);
+#pragma unroll
+  for (int slot = 0; slot < Slots::kColumnGroups; ++slot) {
+    const SlotPlace<T> place = column_slot(layout, job.item, slot, lane);
+    const BinEntry entry = entries.x[slot];
+    const bool touches = place.pixel + kWeightGroup > entry.pixels.first && place.pixel <= entry.pixels.last;
+    weights.masks[slot] = __ballot_sync(0xffffffffu, touches);
+    weights.x[slot] = {};
+    if (touches && entry.weights >= 0) {
+      weights.x[slot] = load_group(x.weights + entry.weights + (place.pixel - first_in_group(entry.pixels.first)));
+    } else if (touches) {
+      for (int k = 0; k < kWeightGroup; ++k) {
+        const bool has = entry.pixels.has(place.pixel + k);
+        weights.x[slot].weight[k] = has ? pixel_weight(*x.axis, place.bin, place.pixel + k) : C(0);
+      }
+    }
+  }
+#pragma unroll
+  for (int slot = 0; slot < Slots::kRowPairs; ++slot) {
+    const SlotPlace<T> place = row_slot(layout, job.item, slot, lane);
+    const BinEntry entry = entries.y[slot];
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const int32_t row = place.pixel + i;
+      weights.y[slot][i] = C(0);
+      if (entry.pixels.has(row)) {
+        weights.y[slot][i] = entry.weights >= 0
+                                 ? y.weights[entry.weights + (row - first_in_group(entry.pixels.first))]
+                                 : pixel_weight(*y.axis, place.bin, row);
+      }
+    }
+  }
+  return weights;
+}
+
+template <typename T, int kMaxBins>
+__device__ __forceinline__ void store_weights(const StageLayout<T>& layout, const BoxWeights<T, kMaxBins>& weights,
+                                              char* stage, int lane) {
   using C = Compute<T>;
   using P = TilePolicy<T>;
-  const TabulatedAxis<C> x = tables.x(r), y = tables.y(r);
+  using Slots = ProducerSlots<T, kMaxBins>;
   C* x_weights = reinterpret_cast<C*>(stage + layout.x_at);
-  uint32_t* masks = reinterpret_cast<uint32_t*>(stage + layout.masks_at);
-  static_assert(P::kGroups * kBinsPerMask == 32, "one ballot fills one mask word");
-  for (int base = 0; base < layout.pooled_w * P::kGroups; base += 32) {
-    const int bin = (base + lane) / P::kGroups;
-    const int32_t pixel = item.column + lane % P::kGroups * kWeightGroup;
-    const bool inside = bin < layout.pooled_w;
-    const PixelRange pixels = inside ? x.pixels(bin) : PixelRange{0, -1};
-    const bool touches = pixel + kWeightGroup > pixels.first && pixel <= pixels.last;
-    if (inside) store_group(x_weights + (base + lane) * kWeightGroup, group_weights(x, bin, pixel));
-    const uint32_t mask = __ballot_sync(0xffffffffu, touches);
-    if (lane == 0) masks[base / 32] = mask;
-  }
-  // [row pair][ph][2 rows]
   C* y_weights = reinterpret_cast<C*>(stage + layout.y_at);
-  for (int i = lane; i < layout.pooled_h * P::kRows; i += 32) {
-    const int row_in_pair = i % P::kRowsPerWarp;
-    const int bin = i / P::kRowsPerWarp % layout.pooled_h;
-    const int pair = i / P::kRowsPerWarp / layout.pooled_h;
-    const int32_t row = item.row + pair * P::kRowsPerWarp + row_in_pair;
-    y_weights[i] = y.pixels(bin).has(row) ? y.weight(bin, row) : C(0);
+  uint32_t* masks = reinterpret_cast<uint32_t*>(stage + layout.masks_at);
+#pragma unroll
+  for (int slot = 0; slot < Slots::kColumnGroups; ++slot) {
+    if (slot * 32 + lane < layout.pooled_w * P::kGroups) {
+      store_group(x_weights + (slot * 32 + lane) * kWeightGroup, weights.x[slot]);
+    }
+    if (lane == 0 && slot * kBinsPerMask < layout.pooled_w) masks[slot] = weights.masks[slot];
+  }
+#pragma unroll
+  for (int slot = 0; slot < Slots::kRowPairs; ++slot) {
+    const int at = slot * 32 + lane;  // [row pair][ph], two rows each
+    if (at < layout.pooled_h * P::kConsumers) {
+      y_weights[2 * at] = weights.y[slot][0];
+      y_weights[2 * at + 1] = weights.y[slot][1];
+    }
   }
 }
 
-template <typename T>
+// Three jobs are in flight: the entries of one, the weights of the one before, the stage of the one before that.
+template <typename T, int kMaxBins>
 __device__ void produce(const Problem& p, const BackwardBuffers<T>& b, const BoxTables<Compute<T>>& tables,
                         const TileWork& work, const StageLayout<T>& layout, Ring<T> ring, int lane) {
-  const int64_t items = static_cast<int64_t>(work.tiles) * work.channel_blocks * work.box_blocks;
-  const auto open_stage = [&]() -> char* {
+  static_assert(TilePolicy<T>::kGroups * kBinsPerMask == 32, "one ballot fills one mask word");
+  JobQueue<T> queue(p, work, lane);
+  Job staged = queue.next();
+  BoxEntries<T, kMaxBins> entries = load_entries<T, kMaxBins>(tables, layout, staged, lane);
+  BoxWeights<T, kMaxBins> weights = load_weights<T, kMaxBins>(tables, layout, staged, entries, lane);
+  Job following = queue.next();
+  entries = load_entries<T, kMaxBins>(tables, layout, following, lane);
+  for (;;) {
     barrier_wait(&ring.empty[ring.index], ring.phase ^ 1);
-    return ring.stages + ring.index * layout.stage_bytes;
-  };
-  const auto close_stage = [&](char* stage, const StageHeader& header, uint32_t bytes) {
-    if (lane == 0) *reinterpret_cast<StageHeader*>(stage + layout.header_at) = header;
+    char* stage = ring.stages + ring.index * layout.stage_bytes;
+    uint32_t bytes = 0;
+    if (staged.header.flags == kHasBox) {
+      bytes = static_cast<uint32_t>(staged.item.channels * layout.bins * static_cast<int32_t>(sizeof(T)));
+      if (lane == 0) {
+        bulk_copy(stage, b.grad_output + (static_cast<int64_t>(staged.box) * p.c + staged.item.channel) * layout.bins,
+                  bytes, &ring.full[ring.index]);
+      }
+    }
+    const Job later = queue.next();
+    const BoxWeights<T, kMaxBins> next_weights = load_weights<T, kMaxBins>(tables, layout, following, entries, lane);
+    entries = load_entries<T, kMaxBins>(tables, layout, later, lane);
+    store_weights<T, kMaxBins>(layout, weights, stage, lane);
+    if (lane == 0) *reinterpret_cast<StageHeader*>(stage + layout.header_at) = staged.header;
     __syncwarp();
     if (lane == 0) barrier_arrive_expect(&ring.full[ring.index], bytes);
     ring.advance();
-  };
-  for (;;) {
-    int32_t taken = 0;
-    if (lane == 0) taken = atomicAdd(&work.next[0], 1);
-    taken = __shfl_sync(0xffffffffu, taken, 0);
-    if (taken >= items) break;
-    // Channel block outermost, so that the tiles in flight share gradient bins; then blocks of boxes; then heavy tiles.
-    const int32_t tile = work.order[taken % work.tiles];
-    const int32_t block = taken / work.tiles % work.box_blocks;
-    const int32_t channel_block = static_cast<int32_t>(taken / work.tiles / work.box_blocks);
-    const TileItem item = place_of<T>(p, work, tile, channel_block);
-    const int64_t first = block * p.rois_per_block;
-    const int64_t last = first + p.rois_per_block < p.num_rois ? first + p.rois_per_block : p.num_rois;
-    const uint32_t bytes = static_cast<uint32_t>(item.channels * layout.bins * static_cast<int32_t>(sizeof(T)));
-    for (int64_t word = first / 32; word * 32 < last; ++word) {
-      uint32_t mask = work.masks[static_cast<int64_t>(tile) * work.mask_words + word];
-      if (word * 32 < first) mask &= 0xffffffffu << (first - word * 32);
-      if (last - word * 32 < 32) mask &= (1u << (last - word * 32)) - 1;
-      for (; mask != 0; mask &= mask - 1) {
-        const int64_t r = word * 32 + __ffs(static_cast<int>(mask)) - 1;
-        char* stage = open_stage();
-        if (lane == 0) {
-          bulk_copy(stage, b.grad_output + (r * p.c + item.channel) * layout.bins, bytes, &ring.full[ring.index]);
-        }
-        expand_weights<T>(tables, layout, r, item, stage, lane);
-        close_stage(stage, {kHasBox, tile, channel_block, block}, bytes);
-      }
-    }
-    close_stage(open_stage(), {kLastOfItem, tile, channel_block, block}, 0);
+    if (staged.header.flags == kExit) return;
+    staged = following;
+    weights = next_weights;
+    following = later;
   }
-  close_stage(open_stage(), {kExit, 0, 0, 0}, 0);
 }
 
 // --- the consumers ---------------------------------------------------------------------------------------------------
@@ -395,7 +588,79 @@ struct Sums {
   }
 };
 
-// Adds one stage's box to a warp's two rows.
+// Adds one bin's row sums to the pixels of a warp's two rows; `groups` says which of the 4-pixel groups the bin has.
+template <typename T>
+__device__ __forceinline__ void add_bin(const Compute<T>* x_weights, uint32_t groups,
+                                        const Compute<T> (&row_sums)[TilePolicy<T>::kChannelsPerLane][2],
+                                        Sums<T>& sums) {
+  using C = Compute<T>;
+  using P = TilePolicy<T>;
+#pragma unroll
+  for (int group = 0; group < P::kGroups; ++group) {
+    if ((groups >> group & 1u) == 0) continue;
+    const WeightGroup<C> w = load_group(x_weights + group * kWeightGroup);
+#pragma unroll
+    for (int j = 0; j < kWeightGroup; ++j) {
+#pragma unroll
+      for (int k = 0; k < P::kChannelsPerLane; ++k) {
+#pragma unroll
+        for (int i = 0; i < P::kRowsPerWarp; ++i) {
+          C& sum = sums.value[k][i][group * kWeightGroup + j];
+          sum = fma(w.weight[j], row_sums[k][i], sum);
+        }
+      }
+    }
+  }
+}
+
+// Adds one stage's box to a warp's two rows. kPh is how many ph the rows see, 0 for more than two: two cover every bin of
+// two rows or more, and their weights then stay in registers for all pw.
+template <typename T, int kPh>
+__device__ __forceinline__ void add_bins(const StageLayout<T>& layout, const char* stage, const Compute<T>* y_weights,
+                                         int first_ph, int last_ph, int lane, Sums<T>& sums) {
+  using C = Compute<T>;
+  using P = TilePolicy<T>;
+  constexpr int kHeld = kPh > 0 ? kPh : 1;
+  C upper[kHeld], lower[kHeld];
+#pragma unroll
+  for (int i = 0; i < kHeld; ++i) {
+    upper[i] = y_weights[2 * (first_ph + i)];
+    lower[i] = y_weights[2 * (first_ph + i) + 1];
+  }
+  const T* grad = reinterpret_cast<const T*>(stage) + lane * layout.bins + first_ph * layout.pooled_w;
+  const C* x_weights = reinterpret_cast<const C*>(stage + layout.x_at);
+  const uint32_t* masks = reinterpret_cast<const uint32_t*>(stage + layout.masks_at);
+  for (int base = 0; base < layout.pooled_w; base += kBinsPerMask) {
+    for (uint32_t mask = masks[base / kBinsPerMask]; mask != 0;) {
+      const int bin = (__ffs(static_cast<int>(mask)) - 1) / P::kGroups;
+      const uint32_t groups = mask >> (bin * P::kGroups) & 0xfu;
+      mask &= ~(0xfu << (bin * P::kGroups));
+      const int pw = base + bin;
+      C row_sums[P::kChannelsPerLane][2];
+#pragma unroll
+      for (int k = 0; k < P::kChannelsPerLane; ++k) {
+        const T* values = grad + k * 32 * layout.bins + pw;
+        row_sums[k][0] = C(0), row_sums[k][1] = C(0);
+        if constexpr (kPh > 0) {
+#pragma unroll
+          for (int i = 0; i < kPh; ++i) {
+            const C value = widen(values[i * layout.pooled_w]);
+            row_sums[k][0] = fma(upper[i], value, row_sums[k][0]);
+            row_sums[k][1] = fma(lower[i], value, row_sums[k][1]);
+          }
+        } else {
+          for (int i = 0; i <= last_ph - first_ph; ++i) {
+            const C value = widen(values[i * layout.pooled_w]);
+            row_sums[k][0] = fma(y_weights[2 * (first_ph + i)], value, row_sums[k][0]);
+            row_sums[k][1] = fma(y_weights[2 * (first_ph + i) + 1], value, row_sums[k][1]);
+          }
+        }
+      }
+      add_bin<T>(x_weights + pw * P::kColumns, groups, row_sums, sums);
+    }
+  }
+}
+
 template <typename T>
 __device__ __forceinline__ void add_stage(const StageLayout<T>& layout, const char* stage, int pair, int lane,
                                           Sums<T>& sums) {
@@ -408,38 +673,12 @@ __device__ __forceinline__ void add_stage(const StageLayout<T>& layout, const ch
   if (rows == 0) return;
   const int first_ph = __ffs(static_cast<int>(rows)) - 1;
   const int last_ph = 31 - __clz(static_cast<int>(rows));
-  const T* grad = reinterpret_cast<const T*>(stage) + lane * layout.bins;
-  const C* x_weights = reinterpret_cast<const C*>(stage + layout.x_at);
-  const uint32_t* masks = reinterpret_cast<const uint32_t*>(stage + layout.masks_at);
-  for (int pw = 0; pw < layout.pooled_w; ++pw) {
-    const uint32_t groups = masks[pw / kBinsPerMask] >> (pw % kBinsPerMask * P::kGroups) & 0xfu;
-    if (groups == 0) continue;
-    C row_sums[P::kChannelsPerLane][P::kRowsPerWarp] = {};
-    for (int ph = first_ph; ph <= last_ph; ++ph) {
-      const C upper = y_weights[2 * ph], lower = y_weights[2 * ph + 1];
-#pragma unroll
-      for (int k = 0; k < P::kChannelsPerLane; ++k) {
-        const C value = widen(grad[k * 32 * layout.bins + ph * layout.pooled_w + pw]);
-        row_sums[k][0] = fma(upper, value, row_sums[k][0]);
-        row_sums[k][1] = fma(lower, value, row_sums[k][1]);
-      }
-    }
-#pragma unroll
-    for (int group = 0; group < P::kGroups; ++group) {
-      if ((groups >> group & 1u) == 0) continue;
-      const WeightGroup<C> w = load_group(x_weights + pw * P::kColumns + group * kWeightGroup);
-#pragma unroll
-      for (int j = 0; j < kWeightGroup; ++j) {
-#pragma unroll
-        for (int k = 0; k < P::kChannelsPerLane; ++k) {
-#pragma unroll
-          for (int i = 0; i < P::kRowsPerWarp; ++i) {
-            C& sum = sums.value[k][i][group * kWeightGroup + j];
-            sum = fma(w.weight[j], row_sums[k][i], sum);
-          }
-        }
-      }
-    }
+  if (last_ph == first_ph) {
+    add_bins<T, 1>(layout, stage, y_weights, first_ph, last_ph, lane, sums);
+  } else if (last_ph == first_ph + 1) {
+    add_bins<T, 2>(layout, stage, y_weights, first_ph, last_ph, lane, sums);
+  } else {
+    add_bins<T, 0>(layout, stage, y_weights, first_ph, last_ph, lane, sums);
   }
 }
 
@@ -450,13 +689,13 @@ __device__ __forceinline__ bool any_not_finite(const Sums<T>& sums, int channels
   bool bad = false;
 #pragma unroll
   for (int k = 0; k < P::kChannelsPerLane; ++k) {
-    bool lane_bad = false;
+    Compute<T> probe = Compute<T>(0);  // 0 times infinity or NaN is NaN, and NaN stays
 #pragma unroll
     for (int i = 0; i < P::kRowsPerWarp; ++i) {
 #pragma unroll
-      for (int j = 0; j < P::kColumns; ++j) lane_bad = lane_bad || !is_finite(sums.value[k][i][j]);
+      for (int j = 0; j < P::kColumns; ++j) probe = fma(sums.value[k][i][j], Compute<T>(0), probe);
     }
-    bad = bad || (lane_bad && k * 32 + lane < channels);
+    bad = bad || (!(probe == Compute<T>(0)) && k * 32 + lane < channels);
   }
   return __any_sync(0xffffffffu, bad);
 }
@@ -575,7 +814,7 @@ __device__ void consume(const Problem& p, const BackwardBuffers<T>& b, const Box
 
 #endif  // sm_90
 
-template <typename T>
+template <typename T, int kMaxBins>
 __global__ void __launch_bounds__(TilePolicy<T>::kThreads, TilePolicy<T>::kCtasPerMultiprocessor)
     sum_tiles(Problem p, BackwardBuffers<T> b, BoxTables<Compute<T>> tables, TileWork work, TileOutput<T> out,
               int32_t stages) {
@@ -597,7 +836,7 @@ __global__ void __launch_bounds__(TilePolicy<T>::kThreads, TilePolicy<T>::kCtasP
   __syncthreads();
   const Ring<T> ring{shared, full, empty, stages};
   if (warp == P::kConsumers) {
-    produce<T>(p, b, tables, work, layout, ring, lane);
+    produce<T, kMaxBins>(p, b, tables, work, layout, ring, lane);
   } else {
     consume<T>(p, b, tables, work, layout, out, ring, warp, lane, strips + warp * (kStripBytes<T> / sizeof(Compute<T>)));
   }

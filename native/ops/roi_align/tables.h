@@ -11,8 +11,8 @@ namespace {
 
 // A bin's pixels on one axis; `weights` is where its weights start in the box's table, or -1 when they did not fit and
 // are computed where they are used. Weights come in groups of kWeightGroup pixels, the first of which is a multiple of
-// kWeightGroup; pixels of a group that are not the bin's have weight 0.
-struct BinEntry {
+// kWeightGroup; pixels of a group that are not the bin's have weight 0. One 16-byte load.
+struct alignas(16) BinEntry {
   PixelRange pixels;
   int32_t weights;
 };

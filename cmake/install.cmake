@@ -22,6 +22,8 @@ install(FILES ${PROJECT_BINARY_DIR}/baracuda_kernelsConfig.cmake
   ${PROJECT_BINARY_DIR}/baracuda_kernelsConfigVersion.cmake
   DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/baracuda_kernels COMPONENT development)
 
+# From the pkg-config files to the prefix, so that an installed tree can be moved.
+file(RELATIVE_PATH BARACUDA_PC_TO_PREFIX /prefix/${CMAKE_INSTALL_LIBDIR}/pkgconfig /prefix)
 foreach(target IN LISTS BARACUDA_TARGETS)
   get_target_property(BARACUDA_PC_NAME ${target} OUTPUT_NAME)
   configure_file(cmake/baracuda_kernels.pc.in ${PROJECT_BINARY_DIR}/${BARACUDA_PC_NAME}.pc @ONLY)

@@ -1,0 +1,153 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Gradient kernels with the same bits on every run, thread count, GPU and backend.
+
+Array functions take NumPy, torch, CuPy, JAX and cuda.core arrays and answer the same kind on the same device and
+stream: host arrays run on the CPU library, device arrays on the CUDA library. Plans underneath also take raw pointers.
+Only the list of names belongs in this file.
+
+Notes on arrays, for every function:
+
+- Nothing is copied but what a function's text names: strided inputs where a kernel takes none, and conversions.
+- Kinds may be mixed on one device; the result has the first array argument's kind. Objects that speak only DLPack or
+  the CUDA array interface give NumPy arrays on the host and cuda.core views on a device, which need pybaracuda[cuda].
+- A stream orders conversions and outputs too. On the host there is none.
+- torch: tensors that require grad are read as ``detach()`` would give them, and no gradient function is recorded.
+- JAX: concrete arrays only, no ``out=``. The host waits for the inputs, and on a GPU for the result.
+- Every function and plan may be called from any number of threads, and in a forked child.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ._descriptor import PlanPreference, PrecisionGuarantee, Sku
+from ._errors import (
+    BackendUnavailableError,
+    BaracudaError,
+    BufferTooSmallError,
+    InternalError,
+    InvalidProblemError,
+    MisalignedOperandError,
+    UnsupportedError,
+    WorkspaceTooSmallError,
+)
+from ._library import backend_available, backend_problem, include_dir, library_path, raw
+from ._plan import BoundCall, Plan
+from ._tensor_spec import TensorSpec
+from .affine_grid import (
+    AffineGridBackwardDescriptor,
+    AffineGridBackwardPlan,
+    AffineGridDescriptor,
+    AffineGridPlan,
+    affine_grid,
+    affine_grid_backward,
+)
+from .dequantize import (
+    DequantizePerChannelBackwardDescriptor,
+    DequantizePerChannelBackwardPlan,
+    DequantizePerChannelDescriptor,
+    DequantizePerChannelPlan,
+    dequantize_per_channel,
+    dequantize_per_channel_backward,
+)
+from .grid_sample import (
+    GridSampleBackwardDescriptor,
+    GridSampleBackwardPlan,
+    GridSampleDescriptor,
+    GridSamplePlan,
+    grid_sample,
+    grid_sample_backward,
+)
+from .pad import PadBackwardDescriptor, PadBackwardPlan, PadDescriptor, PadPlan, pad, pad_backward
+from .roi_align import (
+    RoiAlignBackwardDescriptor,
+    RoiAlignBackwardPlan,
+    RoiAlignDescriptor,
+    RoiAlignPlan,
+    roi_align,
+    roi_align_backward,
+)
+from .segment import (
+    UnsortedSegmentMaxBackwardDescriptor,
+    UnsortedSegmentMaxBackwardPlan,
+    UnsortedSegmentMaxDescriptor,
+    UnsortedSegmentMaxPlan,
+    unsorted_segment_max,
+    unsorted_segment_max_backward,
+)
+
+__all__ = [
+    "AffineGridBackwardDescriptor",
+    "AffineGridBackwardPlan",
+    "AffineGridDescriptor",
+    "AffineGridPlan",
+    "BackendUnavailableError",
+    "BaracudaError",
+    "BoundCall",
+    "BufferTooSmallError",
+    "DequantizePerChannelBackwardDescriptor",
+    "DequantizePerChannelBackwardPlan",
+    "DequantizePerChannelDescriptor",
+    "DequantizePerChannelPlan",
+    "GridSampleBackwardDescriptor",
+    "GridSampleBackwardPlan",
+    "GridSampleDescriptor",
+    "GridSamplePlan",
+    "InternalError",
+    "InvalidProblemError",
+    "MisalignedOperandError",
+    "PadBackwardDescriptor",
+    "PadBackwardPlan",
+    "PadDescriptor",
+    "PadPlan",
+    "Plan",
+    "PlanPreference",
+    "PrecisionGuarantee",
+    "RoiAlignBackwardDescriptor",
+    "RoiAlignBackwardPlan",
+    "RoiAlignDescriptor",
+    "RoiAlignPlan",
+    "Sku",
+    "TensorSpec",
+    "UnsortedSegmentMaxBackwardDescriptor",
+    "UnsortedSegmentMaxBackwardPlan",
+    "UnsortedSegmentMaxDescriptor",
+    "UnsortedSegmentMaxPlan",
+    "UnsupportedError",
+    "WorkspaceTooSmallError",
+    "__version__",
+    "affine_grid",
+    "affine_grid_backward",
+    "backend_available",
+    "backend_problem",
+    "dequantize_per_channel",
+    "dequantize_per_channel_backward",
+    "grid_sample",
+    "grid_sample_backward",
+    "include_dir",
+    "library_path",
+    "pad",
+    "pad_backward",
+    "raw",
+    "roi_align",
+    "roi_align_backward",
+    "unsorted_segment_max",
+    "unsorted_segment_max_backward",
+]
+
+if TYPE_CHECKING:
+    __version__: str
+
+
+def __getattr__(name: str) -> str:
+    if name == "__version__":
+        # Asked for by few, so the metadata is not read on import. A source tree has none: its library knows.
+        from importlib import metadata
+
+        from ._library import load
+
+        try:
+            return metadata.version("pybaracuda")
+        except metadata.PackageNotFoundError:
+            return load("cpu").version
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

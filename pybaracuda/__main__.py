@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The command line: `python -m pybaracuda info` and `python -m pybaracuda demo`. What they show is made elsewhere."""
+
+from __future__ import annotations
+
+import argparse
+import platform
+import sys
+from collections.abc import Sequence
+from importlib import metadata
+
+import pybaracuda
+
+from . import _abi, _library, _machine
+
+_PACKAGES = ("numpy", "ml_dtypes", "cuda-python", "cuda-core", "torch", "jax", "cupy")
+
+
+def _version_of(package: str) -> str:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return "not installed"
+
+
+def _backend_lines(backend: str) -> list[str]:
+    """Say where a backend's library is, and whether and on what it runs."""
+    try:
+        library = _library.load(backend)
+    except pybaracuda.BackendUnavailableError as error:
+        return [f"{backend}: not available: {error}"]
+    lines = [f"{backend}: {library.path}", f"  library version {library.version}, ABI hash {_abi.ABI_HASH:#018x}"]
+    if backend == "cpu":
+        lines.append(f"  available: {_machine.cpu_isa()} code, up to {_machine.cpu_threads()} threads")
+    elif problem := _library.backend_problem(backend):
+        lines.append(f"  not available: {problem}")
+    else:
+        lines.append(f"  available: {_machine.device_name()}, {_machine.cuda_arch()}")
+    return lines
+
+
+def _operator_table() -> list[str]:
+    """List every operator with its dtypes and the libraries that hold it."""
+    libraries: dict[str, _library.Library | None] = {}
+    for backend in ("cpu", "cuda"):
+        try:
+            libraries[backend] = _library.load(backend)
+        except pybaracuda.BackendUnavailableError:
+            libraries[backend] = None
+    rows = [("operator", "dtype", *libraries)]
+    for operator in _abi.OPERATORS.values():
+        for variant in operator.variants.values():
+            marks = [
+                "yes" if library is not None and library.has(operator, variant) else "-"
+                for library in libraries.values()
+            ]
+            rows.append((operator.name, variant.token, *marks))
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+
+
+def info() -> int:
+    """Print versions, libraries, devices and every operator."""
+    try:
+        version = pybaracuda.__version__
+    except pybaracuda.BackendUnavailableError:
+        version = "of unknown version (neither installed nor built)"
+    print(f"pybaracuda {version}, Python {platform.python_version()}, {platform.platform()}")
+    print(", ".join(f"{package} {_version_of(package)}" for package in _PACKAGES))
+    print()
+    for backend in ("cpu", "cuda"):
+        print("\n".join(_backend_lines(backend)))
+    print()
+    print("\n".join(_operator_table()))
+    return 0
+
+
+def demo(arguments: Sequence[str]) -> int:
+    """Run the demo on a photograph, with its own options; it says itself which packages it misses."""
+    from .demo import main as demo_main
+
+    return demo_main.main(list(arguments))
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command and answer the exit code."""
+    parser = argparse.ArgumentParser(
+        prog="python -m pybaracuda", description="Gradient kernels, the same bits everywhere."
+    )
+    commands = parser.add_subparsers(dest="command", required=True)
+    commands.add_parser("info", help="versions, libraries, devices, every operator by dtype and backend")
+    # The demo parses its own options, --help too.
+    commands.add_parser("demo", help="the operators at work on a photograph; writes demo.png", add_help=False)
+    options, rest = parser.parse_known_args(arguments)
+    if options.command == "demo":
+        return demo(rest)
+    if rest:
+        parser.error(f"unrecognized arguments: {' '.join(rest)}")
+    return info()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+"""CuPy arrays, on CUDA devices. Nothing about another framework belongs here."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from functools import lru_cache
+from typing import Any
+
+from ._arrays import Adapter, Operand, element_strides, numpy_dtype, numpy_token
+
+__all__ = ["CupyAdapter", "adapter"]
+
+
+class _Handle:
+    """A raw stream handle that speaks the stream protocol."""
+
+    def __init__(self, handle: int) -> None:
+        self._handle = handle
+
+    def __cuda_stream__(self) -> tuple[int, int]:
+        return 0, self._handle
+
+
+class CupyAdapter(Adapter):
+    """Reads CuPy's own attributes."""
+
+    kind = "CuPy"
+
+    def __init__(self) -> None:
+        self._cupy: Any = sys.modules["cupy"]
+
+    def read(self, name: str, array: Any, stream: Any = None, like: Operand | None = None) -> Operand:
+        shape = array.shape
+        dtype = array.dtype
+        dense = array.flags.c_contiguous
+        strides = None if dense else element_strides(name, shape, array.strides, dtype.itemsize)
+        return Operand(name, array, self, array.data.ptr, shape, strides, numpy_token(dtype), array.device.id, False)
+
+    def empty(self, like: Operand, shape: tuple[int, ...], dtype: str, stream: int) -> tuple[int, Any]:
+        array = self._cupy.empty(shape, numpy_dtype(dtype))
+        return array.data.ptr, array
+
+    def contiguous(self, operand: Operand, stream: int) -> Operand:
+        return self.read(operand.name, self._cupy.ascontiguousarray(operand.array))
+
+    def cast(self, operand: Operand, dtype: str, stream: int) -> Operand:
+        return self.read(operand.name, operand.array.astype(numpy_dtype(dtype), order="C"))
+
+    def assign(self, target: Operand, source: Operand, stream: int) -> None:
+        self._cupy.copyto(target.array, source.array, casting="unsafe")
+
+    def join_boxes(self, boxes: Sequence[Any], dtype: str) -> Any:
+        rows = self._cupy.empty((sum(len(each) for each in boxes), 5), numpy_dtype(dtype))
+        start = 0
+        for number, each in enumerate(boxes):
+            rows[start : start + len(each), 0] = number
+            rows[start : start + len(each), 1:] = each
+            start += len(each)
+        return rows
+
+    def current_stream(self, device: int) -> int:
+        return int(self._cupy.cuda.get_current_stream(device).ptr)
+
+    def scope(self, device: int, stream: int | None) -> AbstractContextManager[Any] | None:
+        if self._cupy.cuda.runtime.getDevice() == device and stream in (None, self.current_stream(device)):
+            return None
+        return self._entered(device, self.current_stream(device) if stream is None else stream)
+
+    @contextmanager
+    def _entered(self, device: int, stream: int) -> Iterator[None]:
+        cuda = self._cupy.cuda
+        with cuda.Device(device):
+            if stream == 0:
+                entered = cuda.Stream.null
+            elif hasattr(cuda.Stream, "from_external"):
+                entered = cuda.Stream.from_external(_Handle(stream))
+            else:
+                entered = cuda.ExternalStream(stream, device)
+            with entered:
+                yield
+
+
+@lru_cache(maxsize=1)
+def adapter() -> CupyAdapter:
+    """Answer the one adapter; CuPy is imported, since an array of it was met."""
+    return CupyAdapter()

@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: Apache-2.0
+"""torch tensors on the CPU and on CUDA devices. Autograd formulas belong in pybaracuda.torch, not here."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from functools import lru_cache
+from typing import Any
+
+from ._arrays import DTYPE_NAMES, HOST, Adapter, Operand
+
+__all__ = ["TorchAdapter", "adapter", "check_type"]
+
+
+def check_type(name: str, kind: Any) -> None:
+    """Refuse tensor classes whose memory is not what it looks like (FakeTensor, DTensor and the like)."""
+    if kind.__torch_dispatch__ is not sys.modules["torch"].Tensor.__torch_dispatch__:
+        raise TypeError(f"{name}: a {kind.__name__} has no plain memory; pass a torch.Tensor")
+
+
+class TorchAdapter(Adapter):
+    """Reads tensors through their own attributes, which is several times faster than DLPack."""
+
+    kind = "torch"
+
+    def __init__(self) -> None:
+        torch = sys.modules["torch"]
+        self._torch = torch
+        named = ((token, getattr(torch, name, None)) for token, name in DTYPE_NAMES.items())
+        self._dtypes: dict[str, Any] = {token: dtype for token, dtype in named if dtype is not None}
+        self._tokens: dict[Any, str] = {dtype: token for token, dtype in self._dtypes.items()}
+        self._strided = torch.strided
+        # What torch's own compiled code calls; the public spelling builds a Stream object first.
+        self._raw_stream: Any = getattr(torch._C, "_cuda_getCurrentRawStream", None)
+
+    def read(self, name: str, array: Any, stream: Any = None, like: Operand | None = None) -> Operand:
+        if array.layout is not self._strided:
+            raise TypeError(f"{name}: the tensor's layout is {array.layout}; wanted a dense one (torch.strided)")
+        if array.is_conj() or array.is_neg():
+            raise TypeError(
+                f"{name}: the tensor has its conjugate or negative bit set; pass resolve_conj(), resolve_neg()"
+            )
+        if array.is_cpu:
+            device = HOST
+        elif array.is_cuda:
+            device = array.get_device()
+        else:
+            raise ValueError(f"{name}: the tensor is on device {array.device}; wanted cpu or cuda")
+        dtype = array.dtype
+        token = self._tokens.get(dtype) or str(dtype).removeprefix("torch.")
+        strides = None if array.is_contiguous() else array.stride()
+        return Operand(name, array, self, array.data_ptr(), tuple(array.shape), strides, token, device, False)
+
+    def empty(self, like: Operand, shape: tuple[int, ...], dtype: str, stream: int) -> tuple[int, Any]:
+        if dtype == like.dtype:
+            array = like.array.new_empty(shape)
+        else:
+            array = like.array.new_empty(shape, dtype=self._dtypes[dtype])
+        return array.data_ptr(), array
+
+    def check_output(self, operand: Operand) -> None:
+        if operand.array.requires_grad:
+            raise ValueError(f"{operand.name}: the tensor requires grad; pass {operand.name}.detach()")
+
+    def written(self, operand: Operand) -> None:
+        # So that autograd notices a tensor that it saved and that has changed since.
+        if not operand.array.is_inference():
+            self._torch.autograd.graph.increment_version(operand.array)
+
+    def contiguous(self, operand: Operand, stream: int) -> Operand:
+        return self.read(operand.name, operand.array.detach().contiguous())
+
+    def cast(self, operand: Operand, dtype: str, stream: int) -> Operand:
+        array = operand.array.detach().to(self._dtypes[dtype], memory_format=self._torch.contiguous_format)
+        return self.read(operand.name, array)
+
+    def assign(self, target: Operand, source: Operand, stream: int) -> None:
+        target.array.copy_(source.array)
+
+    def join_boxes(self, boxes: Sequence[Any], dtype: str) -> Any:
+        torch = self._torch
+        wide = self._dtypes[dtype]
+        rows = torch.empty((sum(len(each) for each in boxes), 5), dtype=wide, device=boxes[0].device)
+        start = 0
+        for number, each in enumerate(boxes):
+            rows[start : start + len(each), 0] = number
+            rows[start : start + len(each), 1:] = each.detach()
+            start += len(each)
+        return rows
+
+    def current_stream(self, device: int) -> int:
+        if self._raw_stream is not None:
+            return int(self._raw_stream(device))
+        return int(self._torch.cuda.current_stream(device).cuda_stream)
+
+    def scope(self, device: int, stream: int | None) -> AbstractContextManager[Any] | None:
+        cuda = self._torch.cuda
+        if stream is not None and stream != self.current_stream(device):
+            external = cuda.ExternalStream(stream, device=device) if stream else cuda.default_stream(device)
+            return cuda.stream(external)  # type: ignore[no-any-return]
+        return None if cuda.current_device() == device else cuda.device(device)
+
+
+@lru_cache(maxsize=1)
+def adapter() -> TorchAdapter:
+    """Answer the one adapter; torch is imported, since a tensor was met."""
+    return TorchAdapter()

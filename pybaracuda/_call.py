@@ -1,0 +1,336 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What every array function does around a plan: check operands, convert them, make outputs, launch.
+
+The checks that depend on shapes and dtypes alone run once for each combination, in a function's cached `prepare`.
+No operator is named here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from operator import index
+from typing import Any, NamedTuple
+
+from ._abi import DTYPE_BYTES
+from ._arrays import HOST, Operand, dtype_name, read, stream_handle
+from ._descriptor import Descriptor, PlanPreference
+from ._errors import UnsupportedError
+from ._plan import Plan
+
+__all__ = [
+    "Output",
+    "Prepared",
+    "check_rank",
+    "check_shape",
+    "element_of",
+    "extent_pair",
+    "flag",
+    "number",
+    "preferring",
+    "wider",
+]
+
+FLOATS = ("f32", "f64", "f16", "bf16")
+_WIDTH_ORDER = {"f16": 0, "bf16": 0, "f32": 1, "f64": 2}
+_INTEGERS = ("s8", "u8", "s16", "u16", "i32", "u32", "i64", "u64")
+_PREFERENCES = {"cpu": PlanPreference(prefer_backend="cpu"), "cuda": PlanPreference(prefer_backend="cuda")}
+# How many combinations of shapes and dtypes each function remembers.
+MOST_COMBINATIONS = 256
+
+
+def preferring(device: int) -> PlanPreference:
+    """Answer the preference for the backend of a device."""
+    return _PREFERENCES["cpu" if device == HOST else "cuda"]
+
+
+def number(name: str, value: Any) -> float:
+    """Convert a real scalar argument to float; -0.0 becomes 0.0, so that equal arguments are the same problem."""
+    if type(value) is float:
+        return value + 0.0
+    try:
+        return float(value + 0.0)
+    except TypeError:
+        raise TypeError(f"{name}: wanted a number, got {type(value).__name__}") from None
+
+
+def whole(name: str, value: Any) -> int:
+    """Convert an integer argument."""
+    try:
+        return index(value)
+    except TypeError:
+        raise TypeError(f"{name}: wanted an int, got {type(value).__name__}") from None
+
+
+def flag(name: str, value: Any) -> bool:
+    """Convert a boolean argument."""
+    if value is True or value is False:
+        return value is True
+    if type(value).__name__ in ("bool_", "bool", "int") and value in (0, 1):
+        return bool(value)
+    raise TypeError(f"{name}: wanted a bool, got {value!r}")
+
+
+def extent_pair(name: str, value: Any) -> tuple[int, int]:
+    """Convert an argument that is an int, for both axes, or a pair (height, width)."""
+    if type(value) is int:
+        return value, value
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        if len(value) != 2:
+            raise ValueError(f"{name} has {len(value)} entries; wanted an int or a pair")
+        return whole(name, value[0]), whole(name, value[1])
+    both = whole(name, value)
+    return both, both
+
+
+def whole_tuple(name: str, value: Any) -> tuple[int, ...]:
+    """Convert a sequence of integers."""
+    try:
+        return tuple(index(each) for each in value)
+    except TypeError:
+        raise TypeError(f"{name}: wanted a sequence of int, got {value!r}") from None
+
+
+def check_rank(name: str, shape: tuple[int, ...], wanted: str, rank: int) -> None:
+    """Refuse an array of another rank; `wanted` names the axes."""
+    if len(shape) != rank:
+        raise ValueError(f"{name} has shape {shape}; wanted {wanted}")
+
+
+def check_shape(name: str, shape: tuple[int, ...], wanted: tuple[int, ...]) -> None:
+    """Refuse an array of another shape."""
+    if shape != wanted:
+        raise ValueError(f"{name} has shape {shape}; wanted {wanted}")
+
+
+def element_of(
+    name: str, dtype: str, allowed: Sequence[str] = FLOATS, not_yet: Sequence[str] = (), why: str = ""
+) -> str:
+    """Answer the dtype if it is allowed; UnsupportedError for one that is not wired yet, else TypeError."""
+    if dtype in allowed:
+        return dtype
+    if dtype in not_yet:
+        raise UnsupportedError(
+            f"{name} has dtype {dtype_name(dtype)}, which is not wired yet; wanted {_named(allowed)}"
+        )
+    raise TypeError(f"{name} has dtype {dtype_name(dtype)}; wanted {_named(allowed)}{why}")
+
+
+def _named(tokens: Sequence[str]) -> str:
+    names = [dtype_name(token) for token in tokens]
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} or {names[-1]}"
+
+
+def wider(name: str, dtype: str, wanted: str) -> str | None:
+    """Answer the dtype to which a float operand must be widened, or None if it has `wanted` already.
+
+    Widening is exact. A wider dtype than `wanted` is a TypeError, since narrowing would lose what the caller gave.
+    """
+    if dtype == wanted:
+        return None
+    if dtype in _WIDTH_ORDER and _WIDTH_ORDER[dtype] < _WIDTH_ORDER[wanted]:
+        return wanted
+    narrower = [token for token in FLOATS if _WIDTH_ORDER[token] < _WIDTH_ORDER[wanted]]
+    raise TypeError(f"{name} has dtype {dtype_name(dtype)}; wanted {_named([wanted, *narrower])}")
+
+
+class Output(NamedTuple):
+    """An output of an array function: `dtype` is what the kernel writes, `given` what the caller gets."""
+
+    shape: tuple[int, ...]
+    dtype: str
+    given: str
+
+
+class Prepared:
+    """A plan with everything that an array function needs to call it on arrays of one set of shapes and dtypes.
+
+    Parameters
+    ----------
+    plan : Plan
+    outputs : sequence of Output
+        In the order of the C arguments.
+    casts : sequence of (str or None), optional
+        For each input, the dtype it must be converted to first.
+    primary : int
+        The input that decides the kind of the outputs.
+    strided : bool
+        Whether the kernel takes the inputs' strides; otherwise strided inputs are copied.
+    in_place : int or None
+        The input that the first output may share memory with.
+    offset : int
+        Bytes to add to the first input's address.
+    """
+
+    __slots__ = (
+        "_casts",
+        "_function",
+        "_in_place",
+        "_is_simple",
+        "_offset",
+        "_pack",
+        "_prefix",
+        "_primary",
+        "_strided",
+        "_workspace",
+        "outputs",
+        "plan",
+    )
+
+    def __init__(
+        self,
+        plan: Plan,
+        outputs: Sequence[Output],
+        *,
+        casts: Sequence[str | None] = (),
+        primary: int = 0,
+        strided: bool = False,
+        in_place: int | None = None,
+        offset: int = 0,
+    ) -> None:
+        self.plan = plan
+        self.outputs = tuple(outputs)
+        self._casts = tuple(casts) if any(casts) else None
+        self._primary = primary
+        self._strided = strided
+        self._in_place = in_place
+        self._offset = offset
+        self._function = plan._function
+        self._prefix = plan._prefix
+        self._pack = plan._pack
+        # The plan's constants, then no workspace: the library takes scratch from its own pool or the heap.
+        self._workspace = (*plan._constants, 0, 0)
+        self._is_simple = len(self.outputs) == 1 and outputs[0].dtype == outputs[0].given
+
+    def launch(self, inputs: tuple[Operand, ...], outs: Sequence[Any], stream: Any) -> list[Any]:
+        """Run on operands whose shapes and dtypes are this object's, and answer the outputs as the caller's arrays.
+
+        `outs` holds the caller's `out=` arrays, or None where there is none.
+        """
+        primary = inputs[self._primary]
+        device = primary.device
+        for operand in inputs:
+            if operand.device != device:
+                raise ValueError(f"{operand.name} is {_place(operand)}, {primary.name} is {_place(primary)}")
+        if device == HOST:
+            if stream is not None:
+                raise ValueError(f"stream: {primary.name} is in host memory, where there are no streams; leave it out")
+            return self._launch(primary, inputs, outs, 0)
+        adapter = primary.adapter
+        handle = adapter.current_stream(device) if stream is None else stream_handle(stream)
+        scope = adapter.scope(device, None if stream is None else handle)
+        if scope is None:
+            return self._launch(primary, inputs, outs, handle)
+        with scope:
+            return self._launch(primary, inputs, outs, handle)
+
+    def _launch(self, primary: Operand, inputs: tuple[Operand, ...], outs: Sequence[Any], stream: int) -> list[Any]:
+        if not self._strided:
+            for operand in inputs:
+                if operand.strides is not None:
+                    inputs = self._converted(inputs, stream)
+                    break
+            else:
+                if self._casts is not None:
+                    inputs = self._converted(inputs, stream)
+        pointers = [operand.pointer for operand in inputs]
+        pointers[0] += self._offset
+        if not self._is_simple or outs[0] is not None:
+            return self._launch_into(primary, inputs, pointers, outs, stream)
+        output = self.outputs[0]
+        pointer, memory = primary.adapter.empty(primary, output.shape, output.dtype, stream)
+        status = self._function(self._prefix + self._pack(*pointers, pointer, *self._workspace, stream))
+        if status:
+            raise self.plan._error(status)
+        return [primary.adapter.finish(memory, primary, output.dtype, stream)]
+
+    def _converted(self, inputs: tuple[Operand, ...], stream: int) -> tuple[Operand, ...]:
+        """Copy the inputs that have another dtype than the kernel's, or strides."""
+        converted = []
+        for operand, cast in zip(inputs, self._casts or (None,) * len(inputs), strict=True):
+            if cast is not None:
+                operand = operand.adapter.cast(operand, cast, stream)
+            elif operand.strides is not None:
+                operand = operand.adapter.contiguous(operand, stream)
+            converted.append(operand)
+        return tuple(converted)
+
+    def _launch_into(
+        self, primary: Operand, inputs: tuple[Operand, ...], pointers: list[int], outs: Sequence[Any], stream: int
+    ) -> list[Any]:
+        """Launch with outputs that the caller gave, or that the kernel writes in a wider dtype than the caller gets."""
+        adapter = primary.adapter
+        targets: list[Operand | None] = []
+        memories: list[Any] = []
+        for position, output in enumerate(self.outputs):
+            out = outs[position]
+            target = None
+            if out is not None:
+                target = self._given(position, out, primary, inputs, stream)
+                self._check_overlap(target, targets, None)
+            if target is not None and output.dtype == output.given:
+                pointer, memory = target.pointer, None
+            else:
+                pointer, memory = adapter.empty(primary, output.shape, output.dtype, stream)
+            targets.append(target)
+            memories.append(memory)
+            pointers.append(pointer)
+        status = self._function(self._prefix + self._pack(*pointers, *self._workspace, stream))
+        if status:
+            raise self.plan._error(status)
+        results = []
+        for output, out, target, memory in zip(self.outputs, outs, targets, memories, strict=True):
+            if memory is not None:
+                result = adapter.finish(memory, primary, output.dtype, stream)
+                if output.dtype != output.given:
+                    wide = adapter.read("output", result)
+                    if target is not None:
+                        adapter.assign(target, wide, stream)
+                    result = adapter.cast(wide, output.given, stream).array if target is None else out
+            else:
+                result = out
+            if target is not None:
+                target.adapter.written(target)
+            results.append(result)
+        return results
+
+    def _given(self, position: int, out: Any, primary: Operand, inputs: tuple[Operand, ...], stream: int) -> Operand:
+        """Read an `out=` argument and refuse it if the output cannot go there."""
+        output = self.outputs[position]
+        name = "out" if len(self.outputs) == 1 else f"out[{position}]"
+        if not primary.adapter.takes_out:
+            raise TypeError(f"{name}: {primary.adapter.kind} arrays are immutable; take the returned array")
+        target = read(name, out, None if primary.device == HOST else stream)
+        target.adapter.check_output(target)
+        if target.dtype != output.given:
+            raise TypeError(f"{name} has dtype {dtype_name(target.dtype)}; wanted {dtype_name(output.given)}")
+        check_shape(name, target.shape, output.shape)
+        if target.device != primary.device:
+            raise ValueError(f"{name} is {_place(target)}, {primary.name} is {_place(primary)}")
+        if target.strides is not None and not self._strided:
+            raise ValueError(f"{name}: the array is not contiguous")
+        if output.dtype != output.given and target.adapter is not primary.adapter:
+            raise TypeError(f"{name}: a gradient in {dtype_name(output.given)} needs a {primary.adapter.kind} array")
+        self._check_overlap(target, inputs, self._in_place)
+        return target
+
+    @staticmethod
+    def _check_overlap(target: Operand, others: Sequence[Operand | None], in_place: int | None) -> None:
+        """Refuse an output that shares memory with another operand, unless it is the one at `in_place`, whole."""
+        low, high = target.byte_range(DTYPE_BYTES[target.dtype])
+        for position, operand in enumerate(others):
+            if operand is None:
+                continue
+            start, end = operand.byte_range(DTYPE_BYTES[operand.dtype])
+            if start >= high or low >= end or start == end or low == high:
+                continue
+            if position != in_place or start != low or operand.dtype != target.dtype:
+                raise ValueError(f"{target.name} shares memory with {operand.name}")
+
+
+def _place(operand: Operand) -> str:
+    return "in host memory" if operand.device == HOST else f"on cuda:{operand.device}"
+
+
+def prepare(plan: type[Plan], descriptor: Descriptor, device: int) -> Plan:
+    """Select the plan for arrays on a device."""
+    return plan.select(descriptor, preference=preferring(device))

@@ -1,0 +1,165 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The values that describe a problem, a choice of code and its promises. Nothing here calls the library."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from operator import index
+from typing import Any, ClassVar
+
+import numpy as np
+
+from . import _abi
+
+__all__ = ["Descriptor", "PlanPreference", "PrecisionGuarantee", "Sku"]
+
+
+@dataclass(frozen=True)
+class PrecisionGuarantee:
+    """What a plan promises about its arithmetic.
+
+    Attributes
+    ----------
+    math_precision : str
+        Dtype token in which products are formed; "exact" where bits are moved.
+    accumulator : str
+        Dtype token in which sums are kept; "none" without sums.
+    bit_stable_on_same_hardware : bool
+        Same inputs, same bits, from run to run. Ours hold across hardware and backends too.
+    deterministic : bool
+        No result depends on the order in which threads happen to run.
+    """
+
+    math_precision: str
+    accumulator: str
+    bit_stable_on_same_hardware: bool = True
+    deterministic: bool = True
+
+
+@dataclass(frozen=True)
+class Sku:
+    """Which piece of code a plan runs.
+
+    Attributes
+    ----------
+    category, op : str
+        The operator and its group.
+    element, aux_element : str
+        Dtype tokens of the main data and of coordinates, ids or quantized values ("none" without any).
+    layout, epilogue : str
+    arch : str
+        The architecture whose code runs: sm_90, or x86_64-avx512, x86_64-avx2, x86_64-portable.
+    backend : str
+        "cpu" or "cuda".
+    precision_guarantee : PrecisionGuarantee
+    """
+
+    category: str
+    op: str
+    element: str
+    aux_element: str
+    layout: str
+    epilogue: str
+    arch: str
+    backend: str
+    precision_guarantee: PrecisionGuarantee
+
+
+@dataclass(frozen=True)
+class PlanPreference:
+    """What the caller wants of a plan.
+
+    Attributes
+    ----------
+    max_workspace_bytes : int or None
+        A plan that wants more workspace is refused with UnsupportedError.
+    allow_sm90a : bool
+        Whether code for that one architecture may run. No operator has such code yet.
+    prefer_backend : {None, "cpu", "cuda"}
+        None: CUDA if ``Plan.select`` is given a stream, else the CPU.
+    """
+
+    max_workspace_bytes: int | None = None
+    allow_sm90a: bool = True
+    prefer_backend: str | None = None
+
+
+def _checked(name: str, annotation: str, value: Any) -> Any:
+    """Convert one descriptor field to its type, or raise TypeError."""
+    if value is None and annotation.endswith(" | None"):
+        return None
+    try:
+        if annotation.startswith("int"):
+            return index(value)
+        if annotation == "float":
+            if isinstance(value, str | bytes):
+                raise TypeError
+            return float(value)
+        if annotation == "bool":
+            if value is True or value is False or (isinstance(value, np.bool_ | int) and int(value) in (0, 1)):
+                return bool(value)
+            raise TypeError
+        if annotation == "str":
+            if isinstance(value, str):
+                return value
+            raise TypeError
+        return tuple(index(each) for each in value)
+    except TypeError:
+        wanted = annotation.replace("tuple[int, ...]", "a sequence of int")
+        raise TypeError(f"{name}: wanted {wanted}, got {value!r}") from None
+
+
+class Descriptor:
+    """Base of every problem description: frozen, hashable, checked for types when made.
+
+    A subclass is a frozen dataclass with one attribute or property for every scalar and host array of its operator;
+    values are checked against the ABI's ranges by the C library when a plan is selected.
+    """
+
+    __slots__ = ()
+    operator: ClassVar[str]
+
+    def __post_init__(self) -> None:
+        for field in fields(self):  # type: ignore[arg-type]
+            value = _checked(field.name, str(field.type), getattr(self, field.name))
+            object.__setattr__(self, field.name, value)
+
+    @property
+    def variant(self) -> str:
+        """The dtype suffix of the C functions."""
+        return str(self.element)
+
+    @property
+    def element(self) -> str:
+        """Dtype token of the main data."""
+        raise NotImplementedError
+
+    @property
+    def aux_element(self) -> str:
+        """Dtype token of coordinates, ids or quantized values."""
+        return "none"
+
+    @property
+    def cache_key(self) -> Any:
+        """What tells apart two descriptors that compare equal but differ in bits, such as a value of 0.0 and -0.0."""
+        return None
+
+    def tensor_shape(self, tensor: _abi.Tensor) -> tuple[int, ...]:
+        """Answer a tensor's shape from the expressions of the ABI table."""
+        shape: list[int] = []
+        for expression in tensor.shape:
+            shape += self._extents(expression)
+        return tuple(shape)
+
+    def _extents(self, expression: str) -> tuple[int, ...]:
+        """Evaluate `5`, `name`, `array`, `array[name]` or `array + array`."""
+        if expression.isdecimal():
+            return (int(expression),)
+        if " + " in expression:
+            left, right = expression.split(" + ")
+            return tuple(a + b for a, b in zip(getattr(self, left), getattr(self, right), strict=True))
+        if expression.endswith("]"):
+            array, entry = expression[:-1].split("[")
+            return (getattr(self, array)[getattr(self, entry)],)
+        value = getattr(self, expression)
+        return value if isinstance(value, tuple) else (value,)

@@ -1,0 +1,251 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Finds, loads and checks the two C libraries and sets every signature; no operator is named here."""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from collections.abc import Callable, Iterator
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from . import _abi, _machine
+from ._errors import BackendUnavailableError, BaracudaError, from_status
+
+__all__ = ["Library", "backend_available", "backend_problem", "include_dir", "library_path", "load", "raw"]
+
+PREFIX = "baracuda_kernels_"
+_FILES = {"cpu": "libbaracuda_kernels_cpu.so", "cuda": "libbaracuda_kernels.so"}
+
+_VALUES: dict[str, Any] = {
+    "i32": ctypes.c_int32,
+    "i64": ctypes.c_int64,
+    "f32": ctypes.c_float,
+    "f64": ctypes.c_double,
+    "f16": ctypes.c_uint16,
+    "bf16": ctypes.c_uint16,
+}
+_ARRAYS: dict[str, Any] = {"i32": ctypes.POINTER(ctypes.c_int32), "i64": ctypes.POINTER(ctypes.c_int64)}
+_LIBRARY_FUNCTIONS: dict[str, Any] = {
+    "last_error": ctypes.c_char_p,
+    "version": ctypes.c_char_p,
+    "abi_hash": ctypes.c_uint64,
+    "backend_name": ctypes.c_char_p,
+}
+
+
+def symbol_name(operator: _abi.Operator, variant: _abi.Variant, verb: str) -> str:
+    """Spell the C name of one function."""
+    return f"{PREFIX}{operator.name}_{variant.token}_{verb}"
+
+
+def value_ctype(parameter: _abi.Scalar, variant: _abi.Variant) -> str:
+    """Resolve VALUE, the element's own type, to a dtype token."""
+    return variant.types["T"] if parameter.ctype == "VALUE" else parameter.ctype
+
+
+def _signature(operator: _abi.Operator, variant: _abi.Variant, verb: str) -> tuple[Any, list[Any]]:
+    if verb == "run_packed":
+        return ctypes.c_int32, [ctypes.c_void_p]
+    types: list[Any] = []
+    for parameter in operator.parameters:
+        if isinstance(parameter, _abi.Scalar):
+            if parameter.name != "value" or verb != "workspace_size":
+                types.append(_VALUES[value_ctype(parameter, variant)])
+        elif isinstance(parameter, _abi.HostArray):
+            types.append(_ARRAYS[parameter.ctype])
+        elif verb != "workspace_size":
+            types.append(ctypes.c_void_p)
+    if verb == "run":
+        types += [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p]
+    return (ctypes.c_size_t if verb == "workspace_size" else ctypes.c_int32), types
+
+
+def _every_signature() -> Iterator[tuple[str, Any, list[Any]]]:
+    for operator in _abi.OPERATORS.values():
+        for variant in operator.variants.values():
+            for verb in ("run", "can_implement", "workspace_size", "run_packed"):
+                yield symbol_name(operator, variant, verb), *_signature(operator, variant, verb)
+
+
+def _checked_backend(backend: str) -> str:
+    if backend not in _FILES:
+        raise ValueError(f"backend is {backend!r}; wanted 'cpu' or 'cuda'")
+    return backend
+
+
+def _find(folder: str, name: str) -> Path | None:
+    # Every entry of the package's path: an editable install keeps what CMake installed beside another one.
+    import pybaracuda
+
+    for entry in pybaracuda.__path__:
+        path = Path(entry) / folder / name
+        if path.exists():
+            return path
+    return None
+
+
+def library_path(backend: str) -> Path:
+    """Find the file of a C library.
+
+    Parameters
+    ----------
+    backend : {"cpu", "cuda"}
+
+    Raises
+    ------
+    BackendUnavailableError
+        If this installation does not hold it.
+    """
+    name = _FILES[_checked_backend(backend)]
+    path = _find("lib", name)
+    if path is None:
+        hint = "the package was built without CUDA; build it with BARACUDA_CUDA=ON" if backend == "cuda" else ""
+        expected = Path(__file__).parent / "lib" / name
+        raise BackendUnavailableError(
+            f"the {backend} library is not installed: {expected} does not exist" + (f" ({hint})" if hint else "")
+        )
+    return path
+
+
+def include_dir() -> Path:
+    """Find the folder that holds ``baracuda_kernels.h``.
+
+    Raises
+    ------
+    FileNotFoundError
+        If this installation does not hold it.
+    """
+    header = _find("include", "baracuda_kernels.h")
+    if header is None:
+        raise FileNotFoundError(f"{Path(__file__).parent / 'include' / 'baracuda_kernels.h'} does not exist")
+    return header.parent
+
+
+def _open(path: Path, backend: str) -> ctypes.CDLL:
+    """Load a library into its own namespace and refuse one that was built from another ABI table."""
+    try:
+        native = ctypes.CDLL(str(path), mode=ctypes.RTLD_LOCAL)
+    except OSError as error:
+        raise BackendUnavailableError(f"the {backend} library does not load: {error}") from error
+    try:
+        for name, result in _LIBRARY_FUNCTIONS.items():
+            function = getattr(native, PREFIX + name)
+            function.restype, function.argtypes = result, []
+    except AttributeError as error:
+        raise BackendUnavailableError(f"{path} is not a baracuda_kernels library: {error}") from error
+    found = int(getattr(native, PREFIX + "abi_hash")())
+    if found != _abi.ABI_HASH:
+        raise BackendUnavailableError(
+            f"{path} has ABI hash {found:#018x}, and this package needs {_abi.ABI_HASH:#018x}: "
+            "library and package come from different builds; install both again"
+        )
+    return native
+
+
+class Library:
+    """One loaded C library. Immutable; its functions may be called from any thread."""
+
+    __slots__ = ("_functions", "_last_error", "_native", "backend", "path")
+
+    def __init__(self, backend: str, path: Path) -> None:
+        self.backend = backend
+        self.path = path
+        self._native = _open(path, backend)
+        self._last_error = getattr(self._native, PREFIX + "last_error")
+        self._functions: dict[str, Callable[..., int]] = {}
+
+    def function(self, operator: _abi.Operator, variant: _abi.Variant, verb: str) -> Callable[..., int]:
+        """Answer one C function with its signature set."""
+        symbol = symbol_name(operator, variant, verb)
+        function = self._functions.get(symbol)
+        if function is None:
+            try:
+                native = getattr(self._native, symbol)
+            except AttributeError:
+                raise BackendUnavailableError(f"{self.path} has no function {symbol}") from None
+            native.restype, native.argtypes = _signature(operator, variant, verb)
+            function = self._functions.setdefault(symbol, native)
+        return function
+
+    def has(self, operator: _abi.Operator, variant: _abi.Variant) -> bool:
+        """Tell whether the library holds an operator in one dtype."""
+        return hasattr(self._native, symbol_name(operator, variant, "run"))
+
+    def error(self, status: int, symbol: str, *, needed: int = 0, got: int = 0) -> BaracudaError:
+        """Turn a failed call's status into its exception. Call it on the thread that failed, before any other call."""
+        text = (self._last_error() or b"").decode(errors="replace")
+        return from_status(status, symbol, text, needed=needed, got=got)
+
+    @property
+    def version(self) -> str:
+        """The library's own version."""
+        return str(getattr(self._native, PREFIX + "version")().decode())
+
+
+_loaded: dict[str, Library] = {}
+_loading = threading.Lock()
+
+
+def load(backend: str) -> Library:
+    """Load a backend's library on first use and answer it.
+
+    Raises
+    ------
+    BackendUnavailableError
+        If the file is missing, does not load or has another ABI.
+    """
+    library = _loaded.get(backend)
+    if library is None:
+        with _loading:
+            library = _loaded.get(backend)
+            if library is None:
+                library = _loaded[backend] = Library(backend, library_path(backend))
+    return library
+
+
+@lru_cache(maxsize=2)
+def raw(backend: str = "cpu") -> ctypes.CDLL:
+    """Load a C library with ctypes, every function's ``restype`` and ``argtypes`` set from the ABI table.
+
+    Data pointers, workspaces, streams and packed blocks are ``c_void_p``; shapes, strides and pads are
+    ``POINTER(c_int32)`` or ``POINTER(c_int64)``; statuses are ``c_int32``. Statuses are returned, not raised;
+    ``baracuda_kernels_last_error()`` has this thread's text.
+
+    Parameters
+    ----------
+    backend : {"cpu", "cuda"}
+
+    Raises
+    ------
+    BackendUnavailableError
+        If the library is missing, does not load or has another ABI.
+    """
+    native = _open(library_path(backend), backend)
+    for symbol, result, types in _every_signature():
+        # A library without a symbol still serves the others; that none is missing is proven where libraries are built.
+        function = getattr(native, symbol, None)
+        if function is not None:
+            function.restype, function.argtypes = result, types
+    return native
+
+
+def backend_problem(backend: str) -> str | None:
+    """Say in one sentence why a backend cannot run here, or answer None when it can.
+
+    Parameters
+    ----------
+    backend : {"cpu", "cuda"}
+        Asking about ``"cuda"`` starts the driver in this process.
+    """
+    try:
+        load(_checked_backend(backend))
+    except BackendUnavailableError as error:
+        return error.detail
+    return _machine.cuda_problem() if backend == "cuda" else None
+
+
+def backend_available(backend: str) -> bool:
+    """Tell whether a backend's library is here and, for ``"cuda"``, a driver and a device that it can use."""
+    return backend_problem(backend) is None

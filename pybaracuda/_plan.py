@@ -1,0 +1,367 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Plans: one problem each, selected, cached and run. No operator is named here."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from functools import lru_cache, partial
+from typing import Any, ClassVar, TypeVar
+
+from . import _abi, _library, _machine
+from ._arrays import HOST, Operand, read, stream_handle
+from ._descriptor import Descriptor, PlanPreference, PrecisionGuarantee, Sku
+from ._errors import BackendUnavailableError, UnsupportedError
+from ._packing import PackedProblem, pack_problem
+from ._tensor_spec import TensorSpec, buffer_device, check_array, is_buffer, memory_of, tensor_spec, too_small
+
+__all__ = ["BoundCall", "Plan"]
+
+# Enough for every layer of a large model; a plan is about a kilobyte.
+_MOST_PLANS = 1024
+_DEFAULT_PREFERENCE = PlanPreference()
+
+P = TypeVar("P", bound="Plan")
+Scope = Callable[[], AbstractContextManager[None]]
+
+
+class Plan:
+    """One problem, ready to run any number of times.
+
+    Make plans with :meth:`select`. A plan is immutable, holds no tensor and no stream, and may be used by any number of
+    threads and streams at once.
+
+    Attributes
+    ----------
+    descriptor : Descriptor
+        The problem.
+    preference : PlanPreference
+    backend : str
+        "cpu" or "cuda".
+    workspace_size : int
+        Bytes of scratch that :meth:`run` wants, 0 when none. Without one, the library takes scratch from the heap (CPU)
+        or from its own stream-ordered pool (CUDA).
+    tensors : tuple of TensorSpec
+        Names, dtypes, shapes and sizes that :meth:`run` takes.
+    """
+
+    __slots__ = (
+        "_constants",
+        "_function",
+        "_library",
+        "_operator",
+        "_pack",
+        "_packed",
+        "_prefix",
+        "_symbol",
+        "_variant",
+        "backend",
+        "descriptor",
+        "preference",
+        "tensors",
+        "workspace_size",
+    )
+
+    descriptor_type: ClassVar[type[Any]]
+    category: ClassVar[str]
+    layout: ClassVar[str] = "row-major"
+    # In which dtype sums are kept; None means "as the element, f32 for 16-bit types".
+    sums: ClassVar[bool] = True
+    moves: ClassVar[bool] = False
+
+    descriptor: Any
+    preference: PlanPreference
+    backend: str
+    workspace_size: int
+    tensors: tuple[TensorSpec, ...]
+    _constants: tuple[Any, ...]
+    _function: Callable[[bytes], int]
+    _library: _library.Library
+    _operator: _abi.Operator
+    _pack: Callable[..., bytes]
+    _packed: PackedProblem
+    _prefix: bytes
+    _symbol: str
+    _variant: _abi.Variant
+
+    def __init__(self) -> None:
+        raise TypeError(f"make a plan with {type(self).__name__}.select(descriptor)")
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        raise AttributeError(f"a plan is immutable: {name} cannot be set")
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} on {self.backend}: {self.descriptor}>"
+
+    @classmethod
+    def select(
+        cls: type[P], descriptor: Descriptor, *, stream: Any = None, preference: PlanPreference | None = None
+    ) -> P:
+        """Choose the code for a problem and check the problem.
+
+        Plans are cached: equal arguments give the same object, up to some number of plans.
+
+        Parameters
+        ----------
+        descriptor : Descriptor
+            The problem, of this plan's own descriptor class.
+        stream : int or object with ``__cuda_stream__``, optional
+            Given, it asks for the CUDA backend; the plan does not keep it.
+        preference : PlanPreference, optional
+            ``prefer_backend`` decides before `stream` does.
+
+        Raises
+        ------
+        InvalidProblemError
+            If the problem is wrong on every backend.
+        UnsupportedError
+            If it needs more workspace than the preference allows, or a dtype that the operator does not have.
+        BackendUnavailableError
+            If the backend's library cannot be loaded.
+        """
+        if type(descriptor) is not cls.descriptor_type:
+            raise TypeError(f"descriptor: wanted a {cls.descriptor_type.__name__}, got a {type(descriptor).__name__}")
+        if preference is None:
+            preference = _DEFAULT_PREFERENCE
+        backend = preference.prefer_backend
+        if backend is None:
+            backend = "cpu" if stream is None else "cuda"
+        elif backend == "cpu" and stream is not None:
+            raise ValueError("stream: the CPU backend has no streams; leave it out")
+        return _build(cls, descriptor, descriptor.cache_key, backend, preference)  # type: ignore[arg-type, return-value]
+
+    def can_implement(self, **tensors: Any) -> bool:
+        """Ask the library about the problem again, and check tensors without running.
+
+        Parameters
+        ----------
+        **tensors
+            None at all, or everything that :meth:`run` takes by name.
+
+        Returns
+        -------
+        bool
+            True; what is wrong is raised as :meth:`run` would raise it.
+        """
+        _check_problem(self)
+        if tensors:
+            self._block(None, None, tensors)
+        return True
+
+    @property
+    def sku(self) -> Sku:
+        """Which piece of code the plan runs."""
+        if self.backend == "cuda":
+            if problem := _library.backend_problem("cuda"):
+                raise BackendUnavailableError(problem)
+            arch = _machine.cuda_arch()
+        else:
+            arch = f"{platform.machine()}-{_machine.cpu_isa()}"
+        return Sku(
+            category=self.category,
+            op=self._operator.name,
+            element=self.descriptor.element,
+            aux_element=self.descriptor.aux_element,
+            layout=self.layout,
+            epilogue="none",
+            arch=arch,
+            backend=self.backend,
+            precision_guarantee=self.precision_guarantee,
+        )
+
+    @property
+    def precision_guarantee(self) -> PrecisionGuarantee:
+        """What the plan promises about its arithmetic."""
+        wide = "f64" if self.descriptor.element == "f64" else "f32"
+        return PrecisionGuarantee(
+            math_precision="exact" if self.moves else wide, accumulator=wide if self.sums else "none"
+        )
+
+    def run(self, *, stream: Any = None, workspace: Any = None, **tensors: Any) -> None:
+        """Run the problem on tensors.
+
+        Parameters
+        ----------
+        stream : int or object with ``__cuda_stream__``, optional
+            CUDA only. None means the current stream of the first array's framework, else the legacy default stream.
+        workspace : array, (pointer, nbytes) or cuda.core Buffer, optional
+            At least ``workspace_size`` bytes, 16-byte aligned.
+        **tensors
+            One for each entry of ``tensors``, by name: an array of any framework with the wanted dtype and enough
+            elements, dense (or strided as the descriptor says); a pair ``(pointer, nbytes)``; or a cuda.core Buffer.
+            Outputs are fully overwritten.
+
+        Raises
+        ------
+        BufferTooSmallError
+            If a tensor holds too few elements.
+        WorkspaceTooSmallError
+            If the workspace is too small.
+        MisalignedOperandError
+            If a pointer is not aligned to its element, or the workspace not to 16 bytes.
+        TypeError, ValueError
+            If an array has the wrong dtype, or the wrong device or layout, or is a read-only output.
+        """
+        block, scope = self._block(stream, workspace, tensors)
+        if scope is None:
+            status = self._function(block)
+        else:
+            with scope():
+                status = self._function(block)
+        if status:
+            raise self._error(status, workspace)
+
+    def bind(self, *, stream: Any = None, workspace: Any = None, **tensors: Any) -> BoundCall:
+        """Check tensors once and answer the cheapest thing to call again and again.
+
+        Parameters
+        ----------
+        stream, workspace, **tensors
+            As for :meth:`run`. The stream is settled now; the result keeps arrays alive, not the memory behind
+            raw pointers.
+
+        Returns
+        -------
+        BoundCall
+            A callable without arguments.
+        """
+        block, scope = self._block(stream, workspace, tensors)
+        return BoundCall(self, block, scope, workspace, (stream, workspace, dict(tensors)))
+
+    # What follows is for the package itself.
+
+    def _error(self, status: int, workspace: Any = None) -> Exception:
+        got = 0 if workspace is None else memory_of("workspace", workspace)[1]
+        return self._library.error(status, self._symbol, needed=self.workspace_size, got=got)
+
+    def _block(self, stream: Any, workspace: Any, tensors: Mapping[str, Any]) -> tuple[bytes, Scope | None]:
+        """Pack the arguments of one call, and say what must be entered around it, if anything."""
+        if len(tensors) != len(self.tensors):
+            raise self._wrong_names(tensors)
+        pointers = []
+        first: Operand | None = None
+        for spec in self.tensors:
+            try:
+                value = tensors[spec.name]
+            except KeyError:
+                raise self._wrong_names(tensors) from None
+            if type(value) is tuple:
+                pointer, nbytes = value
+                if nbytes < spec.nbytes:
+                    raise too_small(spec, nbytes // _abi.DTYPE_BYTES[spec.dtype])
+            elif is_buffer(value):
+                pointer, nbytes = memory_of(spec.name, value)
+                self._check_place(spec.name, buffer_device(value, self.backend))
+                if nbytes < spec.nbytes:
+                    raise too_small(spec, nbytes // _abi.DTYPE_BYTES[spec.dtype])
+            else:
+                operand = read(spec.name, value, stream, first)
+                self._check_place(spec.name, operand.device)
+                check_array(spec, operand)
+                pointer = operand.pointer
+                if first is None:
+                    first = operand
+            pointers.append(pointer)
+        handle = 0
+        scope: Scope | None = None
+        if self.backend == "cpu":
+            if stream is not None:
+                raise ValueError("stream: the CPU backend has no streams; leave it out")
+        else:
+            if stream is not None:
+                handle = stream_handle(stream)
+            elif first is not None:
+                handle = first.adapter.current_stream(first.device)
+            if first is not None and _machine.device_scope(first.device, handle) is not None:
+                scope = partial(_machine.on_device, first.device)
+        scratch, scratch_bytes = (0, 0) if workspace is None else memory_of("workspace", workspace)
+        return self._prefix + self._pack(*pointers, *self._constants, scratch, scratch_bytes, handle), scope
+
+    def _check_place(self, name: str, device: int) -> None:
+        if (device == HOST) != (self.backend == "cpu"):
+            where = "host memory" if device == HOST else f"cuda:{device}"
+            raise ValueError(f"{name}: the array is in {where}, the plan runs on {self.backend}")
+
+    def _wrong_names(self, tensors: Mapping[str, Any]) -> TypeError:
+        wanted = [spec.name for spec in self.tensors]
+        missing = [name for name in wanted if name not in tensors]
+        unknown = [name for name in tensors if name not in wanted]
+        parts = ([f"missing {', '.join(missing)}"] if missing else []) + (
+            [f"unknown {', '.join(unknown)}"] if unknown else []
+        )
+        return TypeError(f"tensors: {'; '.join(parts)}; wanted {', '.join(wanted)}")
+
+
+class BoundCall:
+    """A plan with its tensors, stream and workspace settled. Calling it runs the plan, from any thread.
+
+    Attributes
+    ----------
+    plan : Plan
+    """
+
+    __slots__ = ("_alive", "_block", "_function", "_scope", "_workspace", "plan")
+
+    def __init__(self, plan: Plan, block: bytes, scope: Scope | None, workspace: Any, alive: Any) -> None:
+        self.plan = plan
+        self._block = block
+        self._function = plan._function
+        self._scope = scope
+        self._workspace = workspace
+        self._alive = alive
+
+    def __call__(self) -> None:
+        """Run the plan once more, with the tensors' present contents."""
+        if self._scope is None:
+            status = self._function(self._block)
+        else:
+            with self._scope():
+                status = self._function(self._block)
+        if status:
+            raise self.plan._error(status, self._workspace)
+
+
+def _check_problem(plan: Plan) -> None:
+    """Ask the C library whether it can do the plan's problem."""
+    status = plan._library.function(plan._operator, plan._variant, "can_implement")(*plan._packed.arguments)
+    if status:
+        raise plan._library.error(status, _library.symbol_name(plan._operator, plan._variant, "can_implement"))
+
+
+@lru_cache(maxsize=_MOST_PLANS)
+def _build(cls: type[Plan], descriptor: Descriptor, cache_key: Any, backend: str, preference: PlanPreference) -> Plan:
+    """Make a plan. `cache_key` only tells descriptors apart in the cache."""
+    operator = _abi.OPERATORS[descriptor.operator]
+    variant = operator.variants.get(descriptor.variant)
+    if variant is None:
+        raise UnsupportedError(
+            f"{operator.name}: there is no variant {descriptor.variant}; wanted one of {', '.join(operator.variants)}"
+        )
+    library = _library.load(backend)
+    packed = pack_problem(operator, variant, descriptor)
+    plan = object.__new__(cls)
+    put = object.__setattr__
+    put(plan, "descriptor", descriptor)
+    put(plan, "preference", preference)
+    put(plan, "backend", backend)
+    put(plan, "_operator", operator)
+    put(plan, "_variant", variant)
+    put(plan, "_library", library)
+    put(plan, "_symbol", _library.symbol_name(operator, variant, "run_packed"))
+    put(plan, "_function", library.function(operator, variant, "run_packed"))
+    put(plan, "_packed", packed)
+    # Direct, since these are read at every call.
+    put(plan, "_prefix", packed.prefix)
+    put(plan, "_pack", packed.pack)
+    put(plan, "_constants", packed.constants)
+    _check_problem(plan)
+    parameters = (each for each in operator.parameters if isinstance(each, _abi.Tensor))
+    put(plan, "tensors", tuple(tensor_spec(descriptor, each, variant) for each in parameters))
+    put(plan, "workspace_size", int(library.function(operator, variant, "workspace_size")(*packed.sizes)))
+    most = preference.max_workspace_bytes
+    if most is not None and plan.workspace_size > most:
+        raise UnsupportedError(
+            f"{operator.name}: the problem needs {plan.workspace_size} bytes of workspace; the preference allows {most}"
+        )
+    return plan

@@ -1,0 +1,332 @@
+# SPDX-License-Identifier: Apache-2.0
+"""RoIAlign: descriptors, plans and array functions; nothing about another operator."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, ClassVar
+
+from . import _call
+from ._arrays import HOST, Operand, read, stream_handle
+from ._call import FLOATS, MOST_COMBINATIONS, Output, Prepared
+from ._descriptor import Descriptor
+from ._errors import InvalidProblemError
+from ._plan import Plan
+
+__all__ = [
+    "RoiAlignBackwardDescriptor",
+    "RoiAlignBackwardPlan",
+    "RoiAlignDescriptor",
+    "RoiAlignPlan",
+    "roi_align",
+    "roi_align_backward",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class _RoiAlignProblem(Descriptor):
+    """What both directions of RoIAlign are described by."""
+
+    n: int
+    c: int
+    h: int
+    w: int
+    num_rois: int
+    pooled_h: int
+    pooled_w: int
+    spatial_scale: float = 1.0
+    sampling_ratio: int = 0
+    aligned: bool = False
+    element: str = "f32"
+
+    def __post_init__(self) -> None:
+        Descriptor.__post_init__(self)
+        if self.sampling_ratio < 0:
+            raise InvalidProblemError(
+                f"{self.operator}: sampling_ratio is {self.sampling_ratio}; wanted 0 (adaptive) or more"
+            )
+        # -0.0 is the same problem as 0.0.
+        object.__setattr__(self, "spatial_scale", self.spatial_scale + 0.0)
+
+    @property
+    def aux_element(self) -> str:
+        """Dtype token of the boxes."""
+        return "f64" if self.element == "f64" else "f32"
+
+
+@dataclass(frozen=True, slots=True)
+class RoiAlignDescriptor(_RoiAlignProblem):
+    """A RoIAlign problem.
+
+    Parameters
+    ----------
+    n, c, h, w : int
+        Extents of the input: images, channels, rows, columns.
+    num_rois : int
+        Boxes.
+    pooled_h, pooled_w : int
+        Bins along y and x.
+    spatial_scale : float
+        Input pixels per unit of the boxes; finite, rounded to float32.
+    sampling_ratio : int
+        Samples per bin and axis; 0 is adaptive. Negative values are refused.
+    aligned : bool
+        Whether boxes are shifted by half a pixel.
+    element : {"f32", "f64", "f16", "bf16"}
+        Dtype of input and output. Boxes are f64 for f64, else f32.
+
+    Raises
+    ------
+    TypeError
+        If a field has the wrong type.
+    InvalidProblemError
+        If `sampling_ratio` is negative.
+    """
+
+    operator: ClassVar[str] = "roi_align"
+
+
+@dataclass(frozen=True, slots=True)
+class RoiAlignBackwardDescriptor(_RoiAlignProblem):
+    """The gradient of RoIAlign; the fields are those of :class:`RoiAlignDescriptor`."""
+
+    operator: ClassVar[str] = "roi_align_backward"
+
+
+class RoiAlignPlan(Plan):
+    """Tensors ``input`` [n, c, h, w], ``rois`` [num_rois, 5] and ``output`` [num_rois, c, pooled_h, pooled_w]."""
+
+    __slots__ = ()
+    descriptor_type = RoiAlignDescriptor
+    category = "image"
+    layout = "nchw"
+
+
+class RoiAlignBackwardPlan(Plan):
+    """Tensors ``grad_output`` [num_rois, c, pooled_h, pooled_w], ``rois`` and ``grad_input`` [n, c, h, w]."""
+
+    __slots__ = ()
+    descriptor_type = RoiAlignBackwardDescriptor
+    category = "image"
+    layout = "nchw"
+
+
+def _read_boxes(boxes: Any, first: Operand, stream: Any) -> Operand:
+    """Read [K, 5] boxes, or join one [L, 4] array per image into them."""
+    if not isinstance(boxes, list | tuple):
+        return read("boxes", boxes, stream, first)
+    adapter = first.adapter
+    handle = None if stream is None or first.device == HOST else stream_handle(stream)
+    scope = None if first.device == HOST else adapter.scope(first.device, handle)
+    with scope or nullcontext():
+        if not boxes:
+            dtype = "f64" if first.dtype == "f64" else "f32"
+            pointer, memory = adapter.empty(first, (0, 5), dtype, handle or 0)
+            return Operand("boxes", memory, adapter, pointer, (0, 5), None, dtype, first.device, False)
+        parts = [read(f"boxes[{number}]", each, stream, first) for number, each in enumerate(boxes)]
+        for part in parts:
+            _call.element_of(part.name, part.dtype, FLOATS)
+            if len(part.shape) != 2 or part.shape[1] != 4:
+                raise ValueError(f"{part.name} has shape {part.shape}; wanted [L, 4]")
+            if part.adapter is not parts[0].adapter or part.device != parts[0].device:
+                raise ValueError(f"{part.name} is another kind of array, or elsewhere, than boxes[0]")
+        # In 16 bits an image's index would be rounded from 257 images on.
+        dtype = "f64" if any(part.dtype == "f64" for part in parts) else "f32"
+        return read("boxes", parts[0].adapter.join_boxes(boxes, dtype), stream, first)
+
+
+def _check_boxes(shape: tuple[int, ...], dtype: str, element: str) -> str | None:
+    if len(shape) != 2 or shape[1] != 5:
+        raise ValueError(f"boxes has shape {shape}; wanted [K, 5]")
+    _call.element_of("boxes", dtype, FLOATS)
+    return _call.wider("boxes", dtype, "f64" if element == "f64" else "f32")
+
+
+@lru_cache(maxsize=MOST_COMBINATIONS)
+def _prepare(
+    device: int,
+    input_shape: tuple[int, ...],
+    dtype: str,
+    boxes_shape: tuple[int, ...],
+    boxes_dtype: str,
+    pooled: tuple[int, int],
+    spatial_scale: float,
+    sampling_ratio: int,
+    aligned: bool,
+) -> Prepared:
+    _call.check_rank("input", input_shape, "[N, C, H, W]", 4)
+    element = _call.element_of("input", dtype)
+    cast = _check_boxes(boxes_shape, boxes_dtype, element)
+    n, c, h, w = input_shape
+    descriptor = RoiAlignDescriptor(
+        n, c, h, w, boxes_shape[0], *pooled, spatial_scale, sampling_ratio, aligned, element
+    )
+    plan = _call.prepare(RoiAlignPlan, descriptor, device)
+    output = Output((boxes_shape[0], c, *pooled), element, element)
+    return Prepared(plan, [output], casts=(None, cast))
+
+
+@lru_cache(maxsize=MOST_COMBINATIONS)
+def _prepare_backward(
+    device: int,
+    grad_shape: tuple[int, ...],
+    dtype: str,
+    boxes_shape: tuple[int, ...],
+    boxes_dtype: str,
+    input_shape: tuple[int, ...],
+    spatial_scale: float,
+    sampling_ratio: int,
+    aligned: bool,
+) -> Prepared:
+    _call.check_rank("grad_output", grad_shape, "[K, C, pooled_h, pooled_w]", 4)
+    element = _call.element_of("grad_output", dtype)
+    cast = _check_boxes(boxes_shape, boxes_dtype, element)
+    if len(input_shape) != 4:
+        raise ValueError(f"input_shape is {input_shape}; wanted (N, C, H, W)")
+    n, c, h, w = input_shape
+    pooled_h, pooled_w = grad_shape[2:]
+    _call.check_shape("grad_output", grad_shape, (boxes_shape[0], c, pooled_h, pooled_w))
+    descriptor = RoiAlignBackwardDescriptor(
+        n, c, h, w, boxes_shape[0], pooled_h, pooled_w, spatial_scale, sampling_ratio, aligned, element
+    )
+    plan = _call.prepare(RoiAlignBackwardPlan, descriptor, device)
+    return Prepared(plan, [Output(input_shape, element, element)], casts=(None, cast))
+
+
+def roi_align(
+    input: Any,
+    boxes: Any | Sequence[Any],
+    output_size: int | Sequence[int],
+    spatial_scale: float = 1.0,
+    sampling_ratio: int = -1,
+    aligned: bool = False,
+    *,
+    out: Any = None,
+    stream: Any = None,
+) -> Any:
+    """Average bilinear samples in every bin of every box, as ``torchvision.ops.roi_align`` does.
+
+    Parameters
+    ----------
+    input : array, [N, C, H, W]
+        Feature maps in float32, float64, float16 or bfloat16.
+    boxes : array, [K, 5], or a sequence of arrays, [L, 4]
+        Rows (batch index, x1, y1, x2, y2) in pixels times 1 / `spatial_scale`, or one array of rows (x1, y1, x2, y2)
+        per image, which are joined by a copy. float64 for float64 input, else float32; narrower floats are widened
+        by a copy.
+    output_size : int or (int, int)
+        Bins along y and x.
+    spatial_scale : float
+        Input pixels per unit of the boxes. Rounded to float32, for float64 input too.
+    sampling_ratio : int
+        Samples per bin and axis, at most 2**20; 0 or less is adaptive, ceil(box extent / bins).
+    aligned : bool
+        Whether boxes are shifted by half a pixel; without it they are at least 1 x 1.
+    out : array, [K, C, *output_size], optional
+        Dense array of the input's dtype and device that receives the result. Not for JAX.
+    stream : int or object with ``__cuda_stream__``, optional
+        CUDA only; None means the current stream of the input's framework.
+
+    Returns
+    -------
+    array, [K, C, *output_size]
+        Of the input's kind, dtype and device; `out` if given. torch tensors come back without a gradient function.
+
+    Raises
+    ------
+    TypeError
+        If an argument is no array or has a dtype that RoIAlign never takes.
+    ValueError
+        If shapes do not fit, arrays are on different devices, or `out` cannot be written.
+    InvalidProblemError
+        If a number is out of its range.
+
+    Notes
+    -----
+    A box whose batch index lies outside [0, N), whose scaled corner or extent is not finite, or whose adaptive sample
+    count passes 2**20 on an axis gives 0. Strided arrays are copied first. Bit-stable: the same inputs give the same
+    bits on every run, thread count, GPU and backend. May be called from any number of threads.
+
+    Defined by torchvision 0.26 and He et al., Mask R-CNN, 2017; sums are kept in float32 (float64 for float64).
+    """
+    first = read("input", input, stream)
+    rois = _read_boxes(boxes, first, stream)
+    prepared = _prepare(
+        first.device,
+        first.shape,
+        first.dtype,
+        rois.shape,
+        rois.dtype,
+        _call.extent_pair("output_size", output_size),
+        _call.number("spatial_scale", spatial_scale),
+        max(_call.whole("sampling_ratio", sampling_ratio), 0),
+        _call.flag("aligned", aligned),
+    )
+    if type(boxes) in (list, tuple) and len(boxes) > first.shape[0]:
+        raise ValueError(f"boxes holds {len(boxes)} arrays; input has {first.shape[0]} images")
+    return prepared.launch((first, rois), (out,), stream)[0]
+
+
+def roi_align_backward(
+    grad_output: Any,
+    boxes: Any | Sequence[Any],
+    input_shape: Sequence[int],
+    spatial_scale: float = 1.0,
+    sampling_ratio: int = -1,
+    aligned: bool = False,
+    *,
+    out: Any = None,
+    stream: Any = None,
+) -> Any:
+    """Compute the gradient of :func:`roi_align` with respect to its input.
+
+    Parameters
+    ----------
+    grad_output : array, [K, C, pooled_h, pooled_w]
+        Gradient of the bins in float32, float64, float16 or bfloat16.
+    boxes : array, [K, 5], or a sequence of arrays, [L, 4]
+        The boxes of the forward call.
+    input_shape : (int, int, int, int)
+        Shape (N, C, H, W) of the forward call's input.
+    spatial_scale, sampling_ratio, aligned
+        As in the forward call.
+    out : array, [N, C, H, W], optional
+        Dense array of the gradient's dtype and device; fully overwritten, whatever it held. Not for JAX.
+    stream : int or object with ``__cuda_stream__``, optional
+        CUDA only; None means the current stream of the gradient's framework.
+
+    Returns
+    -------
+    array, [N, C, H, W]
+        Of the gradient's kind, dtype and device; `out` if given.
+
+    Raises
+    ------
+    TypeError, ValueError, InvalidProblemError
+        As :func:`roi_align`.
+
+    Notes
+    -----
+    No atomics: a pixel owns its sum, boxes ascending in blocks fixed by the shapes, so the bits are the same on every
+    run, thread count, GPU and backend. Boxes have no gradient. May be called from any number of threads.
+    """
+    first = read("grad_output", grad_output, stream)
+    rois = _read_boxes(boxes, first, stream)
+    shape = _call.whole_tuple("input_shape", input_shape)
+    prepared = _prepare_backward(
+        first.device,
+        first.shape,
+        first.dtype,
+        rois.shape,
+        rois.dtype,
+        shape,
+        _call.number("spatial_scale", spatial_scale),
+        max(_call.whole("sampling_ratio", sampling_ratio), 0),
+        _call.flag("aligned", aligned),
+    )
+    if type(boxes) in (list, tuple) and len(boxes) > shape[0]:
+        raise ValueError(f"boxes holds {len(boxes)} arrays; input_shape has {shape[0]} images")
+    return prepared.launch((first, rois), (out,), stream)[0]

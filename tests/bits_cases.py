@@ -1,0 +1,401 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The fixed problems whose output bits are committed in tests/vectors/bits.json: what they are and their input bytes.
+
+A change of a case changes its hash; add cases instead. Seeds are the CRC-32 of
+"case/tensor", data come from splitmix.py.
+"""
+
+from __future__ import annotations
+
+import math
+import zlib
+from collections.abc import Callable, Iterator, Mapping
+from types import MappingProxyType
+from typing import NamedTuple
+
+import numpy as np
+from raw_abi import Symbol, Values, completed, numel, places, span, symbols
+from splitmix import BIT_TYPES, SIGNIFICAND_BITS, Array, encoded, integers, numbers, special_patterns
+
+from pybaracuda import _abi
+
+INT32_MIN, INT32_MAX = -(2**31), 2**31 - 1
+
+
+class Case(NamedTuple):
+    """One problem of one symbol; `inputs` are bytes, gaps between strides included."""
+
+    name: str
+    description: str
+    symbol: Symbol
+    values: Values
+    inputs: dict[str, Array]
+
+    def elements(self, tensor: _abi.Tensor, content: Array) -> Array:
+        """The bytes of a tensor's elements in row-major order, out of the bytes of its span."""
+        width = self.symbol.element_bytes(tensor)
+        return np.ravel(content.reshape(-1, width)[places(tensor, self.values)])
+
+
+# (seed, count of elements, dtype token, the case's values) -> bytes
+Maker = Callable[[int, int, str, Values], Array]
+
+
+class Problem(NamedTuple):
+    """A problem that every variant of some operators gets; a maker for every tensor that is not plain numbers."""
+
+    name: str
+    description: str
+    values: Values
+    makers: Mapping[str, Maker] = MappingProxyType({})
+
+
+def plain(seed: int, count: int, token: str, values: Values) -> Array:
+    """Numbers in [-1, 1) with a full significand, or every value of an 8-bit type."""
+    if token in SIGNIFICAND_BITS:
+        return encoded(numbers(seed, count, token), token)
+    low, high = {"s8": (-128, 127), "u8": (0, 255)}[token]
+    return encoded(integers(seed, count, low, high), token)
+
+
+def wide(seed: int, count: int, token: str, values: Values) -> Array:
+    """Numbers whose magnitudes span 2^-12 to 1, so that sums round at every step."""
+    scales = 2.0 ** -integers(seed ^ 1, count, 0, 4 if token == "f16" else 12).astype(np.float64)
+    # f16's subnormals begin at 2^-14: fewer binades and a coarser significand keep every value exact.
+    drawn = numbers(seed, count, "bf16" if token == "f16" else token)
+    return encoded(drawn * scales, token)
+
+
+def special(seed: int, count: int, token: str, values: Values) -> Array:
+    """Every third element is a zero, subnormal, infinity or NaN with a payload; the rest are plain.
+
+    The largest finite numbers are left out: their sum overflows in f32 but not in the float64 oracle.
+    """
+    largest = special_patterns(token)[6:8]
+    patterns = np.array([p for p in special_patterns(token) if p not in largest], BIT_TYPES[token])
+    content = plain(seed, count, token, values).view(BIT_TYPES[token]).copy()
+    chosen = integers(seed ^ 2, count, 0, len(patterns) - 1)
+    content[::3] = patterns[chosen[::3]]
+    return content.view(np.uint8)
+
+
+def any_bits(seed: int, count: int, token: str, values: Values) -> Array:
+    """Special values in every second element, the largest finite numbers too: for operators that move bits."""
+    patterns = np.array(special_patterns(token), BIT_TYPES[token])
+    content = plain(seed, count, token, values).view(BIT_TYPES[token]).copy()
+    content[::2] = patterns[integers(seed ^ 2, count, 0, len(patterns) - 1)[::2]]
+    return content.view(np.uint8)
+
+
+def tied(seed: int, count: int, token: str, values: Values) -> Array:
+    """Few distinct values, zeros of both signs among them, so that most maxima are ties."""
+    drawn = np.array([-0.0, 0.0, -1.0, 0.5])[integers(seed, count, 0, 3)]
+    return encoded(drawn, token)
+
+
+def subnormal(seed: int, count: int, token: str, values: Values) -> Array:
+    """Subnormal numbers only: a flushed one would show."""
+    largest = (1 << (SIGNIFICAND_BITS[token] - 1)) - 1
+    patterns = integers(seed, count, 1, largest).astype(BIT_TYPES[token])
+    return patterns.view(np.uint8)
+
+
+def _number(values: Values, name: str) -> int:
+    found = values[name]
+    assert isinstance(found, int)
+    return found
+
+
+def boxes(seed: int, count: int, token: str, values: Values) -> Array:
+    """Boxes whose corners lie in and around the image; one in eight is reversed or crosses a border."""
+    rows = count // 5
+    scale = values["spatial_scale"]
+    assert isinstance(scale, float)
+    wide_, high = _number(values, "w") / scale, _number(values, "h") / scale
+    content = np.empty((rows, 5))
+    content[:, 0] = integers(seed, rows, 0, _number(values, "n") - 1)
+    unit = numbers(seed ^ 1, rows * 4, "f32", 0.0, 1.0).reshape(rows, 4)
+    low, size = unit[:, :2] * 1.25 - 0.125, unit[:, 2:] * 0.75 - 0.09375
+    content[:, 1:3] = low * (wide_, high)
+    content[:, 3:5] = (low + size) * (wide_, high)
+    # Rounded to what both coordinate types hold: the f32 value is the definition for all variants.
+    return encoded(content.astype(np.float32).ravel(), token)
+
+
+_BAD_BOXES = [
+    [-1, 1, 1, 5, 4], [-0.5, 1, 1, 5, 4], [1e30, 1, 1, 5, 4], [2.0**31, 1, 1, 5, 4], [math.nan, 1, 1, 5, 4],
+    [0, math.nan, 1, 5, 4], [0, 1, -math.inf, 5, 4], [0, 1, 1, math.inf, 4], [0, -1e30, -1e30, 1e30, 1e30],
+    [0, 1e30, 1e30, 2e30, 2e30], [0, -3e38, 0, 3e38, 4], [0, -1e10, -1e10, 5, 5], [0, 0, 0, 3e5, 5],
+    [0, 5, 6, 1, 2], [0, 6, 1, 2, 5], [0, 3, 3, 3, 3], [0, 1e-40, 1e-40, 4, 4], [0.999, 1, 1, 2, 2],
+]  # fmt: skip
+
+
+def bad_boxes(seed: int, count: int, token: str, values: Values) -> Array:
+    """Good boxes with every kind of bad one between them."""
+    good = boxes(seed, count, "f32", values).view(np.float32).reshape(-1, 5).copy()
+    for place, row in enumerate(_BAD_BOXES):
+        good[(2 * place + 1) % len(good)] = row
+    return encoded(good.ravel(), token)
+
+
+def positions(seed: int, count: int, token: str, values: Values) -> Array:
+    """Coordinates in [-1.25, 1.25): some samples lie outside, wholly or by a part."""
+    return encoded(numbers(seed, count, "f32", -1.25, 1.25), token)
+
+
+def on_pixels(seed: int, count: int, token: str, values: Values) -> Array:
+    """Eighths from -1.5 to 1.5: on pixel centres, on borders and half-way, where weights are exactly 0 or 1/2."""
+    return encoded(integers(seed, count, -12, 12) / 8, token)
+
+
+def centre(seed: int, count: int, token: str, values: Values) -> Array:
+    """Every sample at 0: in a map of one pixel each is a whole tap of that pixel."""
+    return encoded(np.zeros(count), token)
+
+
+def bad_positions(seed: int, count: int, token: str, values: Values) -> Array:
+    """Positions with NaN, infinite, huge and subnormal ones among them."""
+    bad = np.array([math.nan, math.inf, -math.inf, 1e30, -1e30, 2.0**31, 1e-40, -0.0, 1.0, -1.0], np.float32)
+    content = numbers(seed, count, "f32", -1.25, 1.25).astype(np.float32)
+    content[::5] = bad[integers(seed ^ 1, count, 0, len(bad) - 1)][::5]
+    return encoded(content, token)
+
+
+def ids(seed: int, count: int, token: str, values: Values) -> Array:
+    return encoded(integers(seed, count, 0, _number(values, "num_segments") - 1), token)
+
+
+def skewed_ids(seed: int, count: int, token: str, values: Values) -> Array:
+    """Nine rows of ten go to one segment in the middle."""
+    drawn = integers(seed, count, 0, _number(values, "num_segments") - 1)
+    drawn[integers(seed ^ 1, count, 0, 9) > 0] = _number(values, "num_segments") // 2
+    return encoded(drawn, token)
+
+
+def bad_ids(seed: int, count: int, token: str, values: Values) -> Array:
+    """Ids below 0, at and above num_segments, and the extremes of the type; half of the segments stay empty."""
+    segments = _number(values, "num_segments")
+    bad = [-1, segments, INT32_MIN, INT32_MAX] + ([-(2**63), 2**63 - 1, 2**32, 2**32 + 1] if token == "i64" else [])
+    drawn = integers(seed, count, 0, segments - 1) & ~1
+    drawn[::3] = np.array(bad)[integers(seed ^ 1, count, 0, len(bad) - 1)][::3]
+    return encoded(drawn, token)
+
+
+def scales(seed: int, count: int, token: str, values: Values) -> Array:
+    """Positive scales from 1/16 up to 1/8; 1/16 keeps f16 products normal."""
+    return encoded(numbers(seed, count, token, 0.0625, 0.125), token)
+
+
+def zero_points(seed: int, count: int, token: str, values: Values) -> Array:
+    return encoded(integers(seed, count, -128, 255), token)
+
+
+def far_zero_points(seed: int, count: int, token: str, values: Values) -> Array:
+    """Up to 2^15 - 256 on either side: the difference is still exact in f32."""
+    return encoded(integers(seed, count, -32512, 32512), token)
+
+
+TENTH = float(np.float32(0.1))
+
+
+def _roi(
+    image: tuple[int, int, int, int], num_rois: int, bins: tuple[int, int], scale: float, ratio: int, aligned: int
+) -> Values:
+    extents_: Values = dict(zip(("n", "c", "h", "w", "pooled_h", "pooled_w"), image + bins, strict=True))
+    return {**extents_, "num_rois": num_rois, "spatial_scale": scale, "sampling_ratio": ratio, "aligned": aligned}
+
+
+_ROI = [
+    Problem(
+        "typical", "two images, 7 x 7 bins, two samples a bin and axis",
+        _roi((2, 5, 20, 30), 24, (7, 7), 0.25, 2, 1),
+        {"rois": boxes},
+    ),
+    Problem(
+        "adaptive", "odd sizes, an adaptive sample count, a scale that no binary fraction holds",
+        _roi((3, 3, 17, 19), 11, (3, 5), TENTH, -1, 0),
+        {"rois": boxes},
+    ),
+    Problem(
+        "small-map", "200 boxes on an 8 x 9 map: the sum over boxes is cut into 4 blocks",
+        _roi((1, 2, 8, 9), 200, (2, 3), 1.0, 1, 0),
+        {"rois": boxes, "input": wide, "grad_output": wide},
+    ),
+    Problem(
+        "many-boxes", "700 boxes over a 4 x 4 map: blocks of many boxes, hundreds of terms a pixel",
+        _roi((1, 1, 4, 4), 700, (1, 2), 0.5, 2, 1),
+        {"rois": boxes, "input": wide, "grad_output": wide},
+    ),
+    Problem(
+        "borders", "65 channels and a 17 x 65 map, one past every tile and channel block; two blocks of boxes",
+        _roi((1, 65, 17, 65), 70, (2, 2), 0.5, 0, 1),
+        {"rois": boxes},
+    ),
+    Problem(
+        "special", "NaN payloads, infinities, zeros of both signs and subnormals in the data; bad boxes",
+        _roi((1, 2, 9, 11), 40, (2, 2), 1.0, 2, 0),
+        {"rois": bad_boxes, "input": special, "grad_output": special},
+    ),
+    Problem(
+        "subnormal", "subnormal data alone",
+        _roi((1, 3, 6, 7), 9, (2, 2), 1.0, 3, 1),
+        {"rois": boxes, "input": subnormal, "grad_output": subnormal},
+    ),
+]  # fmt: skip
+
+
+def _grid(n: int, c: int, input_h: int, input_w: int, output_h: int, output_w: int) -> Values:
+    return {"n": n, "c": c, "input_h": input_h, "input_w": input_w, "output_h": output_h, "output_w": output_w}
+
+
+_GRID = [
+    Problem("typical", "two images, samples in and around them", _grid(2, 3, 16, 18, 13, 17), {"grid": positions}),
+    Problem("on-pixels", "coordinates in eighths: weights of exactly 0, 1/2 and 1", _grid(1, 5, 8, 4, 11, 3),
+            {"grid": on_pixels}),
+    Problem("crowded", "728 samples on 3 x 3 pixels: lists of more than 256 terms", _grid(2, 2, 3, 3, 28, 26),
+            {"grid": positions, "input": wide, "grad_output": wide}),
+    *(
+        Problem(f"list-of-{count}", f"one pixel with exactly {count} terms", _grid(1, 2, 1, 1, 1, count),
+                {"grid": centre, "input": wide, "grad_output": wide})
+        for count in (255, 256, 257, 512, 513)
+    ),
+    *(
+        Problem(f"channels-{count}", f"{count} channels: the grid's gradient is cut every 64",
+                _grid(1, count, 4, 5, 3, 7), {"grid": positions, "input": wide, "grad_output": wide})
+        for count in (63, 64, 65, 130)
+    ),
+    Problem("parallel", "enough work for several threads", _grid(2, 12, 48, 50, 70, 66), {"grid": positions}),
+    Problem("special", "NaN payloads, infinities, zeros and subnormals in data and grid", _grid(2, 2, 7, 9, 12, 11),
+            {"grid": bad_positions, "input": special, "grad_output": special}),
+    Problem("subnormal", "subnormal data alone", _grid(1, 3, 5, 5, 6, 7),
+            {"grid": positions, "input": subnormal, "grad_output": subnormal}),
+]  # fmt: skip
+
+
+def _affine(n: int, output_h: int, output_w: int) -> Values:
+    return {"n": n, "output_h": output_h, "output_w": output_w}
+
+
+_AFFINE_WIDE: dict[str, Maker] = {"theta": plain, "grad_grid": wide}
+_AFFINE = [
+    Problem("typical", "three maps of 13 x 17", _affine(3, 13, 17), _AFFINE_WIDE),
+    Problem("one-sample", "1 x 1", _affine(2, 1, 1), _AFFINE_WIDE),
+    *(
+        Problem(f"list-of-{h * w}", f"{h} x {w} samples: sums of {h * w} terms", _affine(1, h, w), _AFFINE_WIDE)
+        for h, w in ((15, 17), (16, 16), (257, 1), (1, 512), (19, 27))
+    ),
+    Problem("parallel", "enough work for several threads", _affine(4, 150, 130), _AFFINE_WIDE),
+    Problem("special", "NaN payloads, infinities, zeros and subnormals", _affine(8, 5, 7),
+            {"theta": special, "grad_grid": special}),
+    Problem("subnormal", "subnormal data alone", _affine(2, 9, 31), {"theta": subnormal, "grad_grid": subnormal}),
+]  # fmt: skip
+
+
+def _pad(shape: list[int], low: list[int], high: list[int], **strides: list[int]) -> Values:
+    padded = [extent + before + after for extent, before, after in zip(shape, low, high, strict=True)]
+    return {"rank": len(shape), "input_shape": shape, "pad_low": low, "output_shape": padded, **strides}
+
+
+_PAD_BITS: dict[str, Maker] = {"input": any_bits, "grad_output": any_bits}
+_PAD = [
+    Problem("typical", "a batch of images padded on two axes", _pad([2, 3, 9, 11], [0, 0, 1, 2], [0, 0, 3, 0])),
+    Problem("rank-8", "eight axes", _pad([2, 1, 2, 3, 1, 2, 1, 3], [0, 1, 0, 1, 0, 1, 0, 1], [1, 0, 1, 0, 1, 0, 1, 0])),
+    Problem("rank-0", "one element", _pad([], [], [])),
+    Problem("nothing-but-padding", "an empty input", _pad([0, 3], [2, 1], [3, 1])),
+    Problem("long-pads", "pads wider than the input", _pad([3, 5], [10, 70], [33, 4])),
+    Problem("special", "every kind of bit pattern moves unchanged", _pad([3, 7, 13], [1, 0, 5], [0, 2, 4]), _PAD_BITS),
+    Problem("parallel", "enough work for several threads", _pad([3, 150, 170], [0, 1, 3], [0, 2, 1]), _PAD_BITS),
+    # The padded tensor's rows lie 9 apart and its columns are contiguous; the other one is transposed, or has gaps.
+    Problem("strided", "transposed input, rows of the output apart",
+            _pad([4, 6], [1, 0], [0, 2], input_strides=[1, 4], grad_input_strides=[1, 4], output_strides=[9, 1],
+                 grad_output_strides=[9, 1]), _PAD_BITS),
+    Problem("strides-apart", "every second element, rows backwards where they are read",
+            _pad([3, 5], [1, 2], [0, 1], input_strides=[-11, 2], grad_input_strides=[13, 2], output_strides=[20, 2],
+                 grad_output_strides=[-20, 2]), _PAD_BITS),
+    Problem("broadcast", "an input read with stride 0",
+            _pad([3, 5], [0, 1], [1, 1], input_strides=[0, 1], grad_output_strides=[0, 1]), _PAD_BITS),
+]  # fmt: skip
+
+
+def _segment(num_inputs: int, embedding_dim: int, num_segments: int) -> Values:
+    return {"num_inputs": num_inputs, "embedding_dim": embedding_dim, "num_segments": num_segments}
+
+
+_SEGMENT = [
+    Problem("typical", "random ids", _segment(60, 7, 13), {"segment_ids": ids}),
+    Problem("ties", "few distinct values, zeros of both signs: the first row wins", _segment(90, 5, 6),
+            {"segment_ids": ids, "input": tied}),
+    Problem("one-segment", "lists of 600 rows", _segment(600, 3, 1), {"segment_ids": ids, "input": tied}),
+    Problem("skewed", "one segment takes most of 700 rows", _segment(700, 17, 9), {"segment_ids": skewed_ids}),
+    Problem("sparse", "more segments than rows: most are empty", _segment(40, 65, 300), {"segment_ids": ids}),
+    Problem("bad-ids", "ids out of range are dropped, half of the segments are empty", _segment(120, 4, 10),
+            {"segment_ids": bad_ids}),
+    Problem("special", "NaN payloads, infinities, zeros and subnormals", _segment(150, 6, 11),
+            {"segment_ids": ids, "input": any_bits, "grad_output": any_bits}),
+    Problem("parallel", "enough work for several threads", _segment(1200, 96, 40), {"segment_ids": ids}),
+]  # fmt: skip
+
+
+_CHANNEL_MAKERS: dict[str, Maker] = {"scale": scales, "zero_point": zero_points}
+_CHANNEL = [
+    *(
+        Problem(f"axis-{axis}", f"channels along axis {axis}", {"shape": [3, 5, 7, 11], "axis": axis}, _CHANNEL_MAKERS)
+        for axis in range(4)
+    ),
+    Problem("one-channel", "a single channel of odd length", {"shape": [1, 1, 1, 259], "axis": 1}, _CHANNEL_MAKERS),
+    Problem("special", "scales that are zero, subnormal, infinite or NaN", {"shape": [2, 40, 1, 33], "axis": 1},
+            {"scale": special, "zero_point": zero_points, "grad_output": special}),
+    Problem("far-zero-points", "zero points up to 2^15", {"shape": [2, 40, 1, 33], "axis": 1},
+            {"scale": scales, "zero_point": far_zero_points}),
+    Problem("parallel", "enough work for several threads", {"shape": [4, 33, 40, 41], "axis": 1}, _CHANNEL_MAKERS),
+    Problem("subnormal", "products that are subnormal", {"shape": [1, 20, 1, 31], "axis": 1},
+            {"scale": subnormal, "zero_point": zero_points, "grad_output": plain}),
+]  # fmt: skip
+
+PROBLEMS: dict[str, list[Problem]] = {
+    "roi_align": _ROI,
+    "grid_sample": _GRID,
+    "affine_grid": _AFFINE,
+    "pad": _PAD,
+    "segment": _SEGMENT,
+    "dequantize": _CHANNEL,
+}
+
+# The padding value by dtype: a NaN with a payload for the 16-bit types (a bit pattern), a plain number otherwise.
+PAD_VALUES = {"f32": TENTH, "f64": 0.1, "f16": 0x7D23, "bf16": 0xFF91}
+
+
+def _values(symbol: Symbol, problem: Problem) -> Values:
+    """The problem's values that this operator takes."""
+    names = {s.name for s in symbol.scalars} | {a.name for a in symbol.host_arrays}
+    chosen: Values = {name: value for name, value in problem.values.items() if name in names}
+    if "value" in names:
+        chosen["value"] = PAD_VALUES[symbol.variant.token]
+    return completed(symbol, chosen)
+
+
+def case(symbol: Symbol, problem: Problem) -> Case:
+    name = f"{symbol.name}/{problem.name}"
+    values = _values(symbol, problem)
+    inputs = {}
+    for tensor in symbol.tensors:
+        if tensor.role == "input":
+            seed = zlib.crc32(f"{name}/{tensor.name}".encode())
+            maker = problem.makers.get(tensor.name, plain)
+            content = maker(seed, span(tensor, values).elements, symbol.dtype(tensor), values)
+            assert content.nbytes == span(tensor, values).elements * symbol.element_bytes(tensor), (name, tensor.name)
+            inputs[tensor.name] = content
+    return Case(name, problem.description, symbol, values, inputs)
+
+
+def cases() -> Iterator[Case]:
+    """Every case, in the order of the ABI table. An operator without problems is an error, not a gap."""
+    for symbol in symbols():
+        if not PROBLEMS.get(symbol.operator.family):
+            raise AssertionError(f"{symbol.operator.name} has no problem in tests/bits_cases.py: add some")
+        for problem in PROBLEMS[symbol.operator.family]:
+            yield case(symbol, problem)
+
+
+def output_elements(found: Case) -> int:
+    return sum(numel(tensor, found.values) for tensor in found.symbol.outputs)

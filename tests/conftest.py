@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Fixtures and pytest's own hooks; helpers that tests import live in their own modules, nothing imports this one."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import zlib
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+import skip_policy
+from hypothesis import HealthCheck, settings
+from place import DTYPES, Place, available, place_for
+
+SEED_VARIABLE = "BARACUDA_TEST_SEED"
+
+# Bounded, since every example calls a native library several times; a fixture's state never changes between examples.
+settings.register_profile(
+    "baracuda",
+    deadline=None,
+    max_examples=int(os.environ.get("BARACUDA_TEST_EXAMPLES", "20")),
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+    print_blob=True,
+)
+settings.load_profile("baracuda")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    # In the environment, so that parallel workers and child processes draw from the same seed.
+    os.environ.setdefault(SEED_VARIABLE, str(int.from_bytes(os.urandom(4), "little")))
+    config.pluginmanager.register(skip_policy.SkipPolicy(), "baracuda-skip-policy")
+
+
+def pytest_report_header() -> str:
+    return f"random data: {SEED_VARIABLE}={os.environ[SEED_VARIABLE]}"
+
+
+@pytest.fixture
+def seed(request: pytest.FixtureRequest) -> list[int]:
+    """This session's seed with this test's name, so that one test alone draws what it drew in the whole suite."""
+    session = int(os.environ[SEED_VARIABLE])
+    print(f"{SEED_VARIABLE}={session}")
+    return [session, zlib.crc32(request.node.name.encode())]
+
+
+@pytest.fixture
+def rng(seed: list[int]) -> np.random.Generator:
+    return np.random.default_rng(seed)
+
+
+@pytest.fixture(params=["cpu", "cuda"])
+def backend(request: pytest.FixtureRequest) -> str:
+    name = str(request.param)
+    if name == "cuda":
+        import pybaracuda
+
+        if not pybaracuda.backend_available("cuda"):
+            pytest.skip("no CUDA")
+    return name
+
+
+@pytest.fixture(params=list(DTYPES))
+def dtype(request: pytest.FixtureRequest) -> np.dtype[Any]:
+    return DTYPES[str(request.param)]
+
+
+@pytest.fixture(params=["f32", "f64"])
+def wide_dtype(request: pytest.FixtureRequest) -> np.dtype[Any]:
+    """The dtypes that coordinates can have."""
+    return DTYPES[str(request.param)]
+
+
+@pytest.fixture
+def place(backend: str, request: pytest.FixtureRequest) -> Place:
+    """Where the test's arrays live, for its dtype if it has one."""
+    names = [name for name in ("dtype", "wide_dtype") if name in request.fixturenames]
+    found = place_for(backend, request.getfixturevalue(names[0]) if names else DTYPES["f32"])
+    if found is None:
+        pytest.skip("no torch")
+    return found
+
+
+@pytest.fixture
+def torch() -> ModuleType:
+    if not available("torch"):
+        pytest.skip("no torch")
+    return importlib.import_module("torch")

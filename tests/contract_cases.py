@@ -1,0 +1,360 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The contract test's table: one valid problem for every operator, and every fault that follows from the spec.
+
+An operator adds its baseline here and nothing else; what can be read off the generated tables is.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from enum import IntEnum
+from types import MappingProxyType
+from typing import NamedTuple
+
+from raw_abi import STATUS, Symbol, Value, Values, completed, dense_strides, numel, span
+
+from pybaracuda import _abi
+
+INT32_MIN, INT32_MAX = -(2**31), 2**31 - 1
+INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
+INTEGER_LIMITS = {"i32": (INT32_MIN, INT32_MAX), "i64": (INT64_MIN, INT64_MAX)}
+WORKSPACE_ALIGNMENT = 16
+
+
+class Empty(NamedTuple):
+    """A problem with a zero extent that must succeed. `fill` is what every element of a non-empty output then is."""
+
+    name: str
+    values: Values
+    fill: float = 0.0
+
+
+class Baseline(NamedTuple):
+    """What the spec cannot say about an operator: a small valid problem, and problems that are special to it."""
+
+    values: Values
+    empties: tuple[Empty, ...]
+    # Extents whose products pass 2^63; those that a dtype still holds are left out there.
+    overflows: tuple[Values, ...]
+    # Other wrong scalars and arrays: name -> values, and the argument that the text must name.
+    faults: Mapping[str, tuple[Values, str]] = MappingProxyType({})
+    # Extents on which more than one tile, block of channels and chunk of a long sum is in play.
+    larger: Values | None = None
+    # Extents whose scratch passes 2^46 bytes, which is more than a process can address; None where none is needed.
+    more_scratch_than_memory: Values | None = None
+
+
+def _zero(*names: str, fill: float = 0.0) -> tuple[Empty, ...]:
+    return tuple(Empty(f"{name}-0", {name: 0}, fill) for name in names)
+
+
+_ROI = Baseline(
+    values={
+        "n": 2, "c": 3, "h": 5, "w": 6, "num_rois": 4, "pooled_h": 2, "pooled_w": 3,
+        "spatial_scale": 0.5, "sampling_ratio": 2, "aligned": 1,
+    },
+    empties=_zero("n", "c", "h", "w", "num_rois", "pooled_h", "pooled_w"),
+    overflows=(
+        {"n": INT32_MAX, "c": INT32_MAX, "h": INT32_MAX, "w": INT32_MAX},
+        {"n": 2**16, "c": 2**16, "h": 2**16, "w": 2**16},  # 2^64 elements: a wrapped product is 0
+        {"num_rois": INT32_MAX, "pooled_h": INT32_MAX, "pooled_w": INT32_MAX},
+        {"num_rois": 2**21, "c": 2**21, "pooled_h": 2**21, "pooled_w": 2},  # 2^64 elements
+    ),
+    larger={"h": 19, "w": 67, "c": 17, "num_rois": 9},
+    more_scratch_than_memory={
+        "num_rois": INT32_MAX, "c": 1, "h": 4096, "w": 4096, "pooled_h": 4096, "pooled_w": 4096,
+    },
+)  # fmt: skip
+
+_GRID = Baseline(
+    values={"n": 2, "c": 3, "input_h": 4, "input_w": 5, "output_h": 3, "output_w": 2},
+    empties=_zero("n", "c", "input_h", "input_w", "output_h", "output_w"),
+    overflows=(
+        {"n": INT32_MAX, "c": INT32_MAX, "input_h": INT32_MAX},
+        {"n": INT32_MAX, "output_h": INT32_MAX, "output_w": INT32_MAX},
+        {"n": 2**16, "c": 2**16, "input_h": 2**16, "input_w": 2**16},
+        {"n": 2**21, "output_h": 2**21, "output_w": 2**21},  # with 2 coordinates 2^64 elements
+    ),
+    larger={"input_h": 9, "input_w": 33, "output_h": 17, "output_w": 40},
+)
+
+_AFFINE = Baseline(
+    values={"n": 2, "output_h": 3, "output_w": 4},
+    empties=_zero("n", "output_h", "output_w"),
+    overflows=(
+        {"n": INT32_MAX, "output_h": INT32_MAX, "output_w": INT32_MAX},
+        {"n": 2**21, "output_h": 2**21, "output_w": 2**21},
+    ),
+    larger={"output_h": 33, "output_w": 17},
+)
+
+_PAD_VALUE = 3
+
+
+def _pad(forward: bool) -> Baseline:
+    def shapes(input_shape: list[int], pad_low: list[int], output: list[int]) -> Values:
+        found: Values = {"rank": len(input_shape), "input_shape": input_shape, "pad_low": pad_low}
+        if forward:
+            return {
+                **found, "output_shape": output, "input_strides": spaced(input_shape), "output_strides": spaced(output),
+            }  # fmt: skip
+        return {**found, "grad_output_strides": spaced(output), "grad_input_strides": spaced(input_shape)}
+
+    def spaced(shape: list[int]) -> list[int]:
+        """Row-major with two elements between rows, which nobody may write."""
+        wide = dense_strides([*shape[:-1], shape[-1] + 2]) if shape else []
+        return [min(stride, INT64_MAX) for stride in wide]
+
+    huge = [2**16, 2**16, 2**16, 2**16]
+    tall = [INT32_MAX] * 8
+    strides = "output_strides" if forward else "grad_input_strides"
+    faults: dict[str, tuple[Values, str]] = {
+        "written-stride-0": ({strides: [24, 0, 1]}, strides),
+        "rank-0-numel-0": (shapes([], [], []) | {("output_numel" if forward else "input_numel"): 0}, "numel"),
+        "rank-0-numel-2": (shapes([], [], []) | {("output_numel" if forward else "input_numel"): 2}, "numel"),
+    }
+    if forward:
+        faults["output-smaller-than-input"] = (shapes([2, 2, 5], [1, 0, 1], [4, 1, 6]), "output_shape")
+        faults["output-smaller-by-the-pad"] = (shapes([2, 2, 5], [1, 2, 1], [4, 3, 6]), "output_shape")
+        faults["sum-past-int32"] = (shapes([2, 2, 5], [0, INT32_MAX, 0], [4, 3, 6]), "output_shape")
+    return Baseline(
+        values={**shapes([2, 2, 5], [1, 0, 1], [4, 3, 6]), **({"value": _PAD_VALUE} if forward else {})},
+        empties=(
+            Empty("input-0", shapes([2, 0, 5], [1, 0, 1], [4, 3, 6]), _PAD_VALUE),
+            Empty("output-0", shapes([2, 0, 5], [1, 0, 1], [4, 0, 6])),
+            Empty("every-extent-0", shapes([0, 0], [0, 0], [0, 0])),
+        ),
+        overflows=(
+            shapes(huge, [0] * 4, huge),  # 2^64 elements
+            shapes(tall, [0] * 8, tall),
+            {"input_strides" if forward else "grad_output_strides": [2**62, 5, 1]},
+            {strides: [2**62, 6, 1]},
+        ),
+        faults=faults,
+        larger=shapes([30, 7, 50], [2, 1, 0], [33, 8, 61]),
+    )
+
+
+_SEGMENT: Values = {"num_inputs": 7, "embedding_dim": 3, "num_segments": 4}
+# f16 and bf16 hold the largest extents: (2^31 - 1)^2 elements of 2 bytes.
+_SEGMENT_OVERFLOWS: tuple[Values, ...] = (
+    {"num_inputs": INT32_MAX, "embedding_dim": INT32_MAX},
+    {"num_segments": INT32_MAX, "embedding_dim": INT32_MAX},
+)
+
+
+def _segment(fill: float) -> Baseline:
+    empties = _zero("num_inputs", "embedding_dim", "num_segments", fill=fill)
+    larger: Values = {"num_inputs": 700, "embedding_dim": 9, "num_segments": 5}
+    return Baseline(_SEGMENT, empties, _SEGMENT_OVERFLOWS, larger=larger)
+
+
+_CHANNEL = Baseline(
+    values={"shape": [2, 3, 1, 4], "axis": 1},
+    empties=tuple(Empty(f"shape[{axis}]-0", {"shape": [0 if i == axis else 2 for i in range(4)]}) for axis in range(4)),
+    overflows=(
+        {"shape": [2**16, 2**16, 2**16, 2**16], "numel": 0},
+        {"shape": [INT32_MAX] * 4, "numel": INT64_MAX},
+    ),
+    larger={"shape": [3, 5, 7, 11]},
+)
+
+BASELINES: dict[str, Baseline] = {
+    "roi_align": _ROI,
+    "roi_align_backward": _ROI,
+    "grid_sample_2d": _GRID,
+    "grid_sample_2d_backward": _GRID,
+    "affine_grid_2d": _AFFINE,
+    "affine_grid_2d_backward": _AFFINE,
+    "pad_constant": _pad(forward=True),
+    "pad_constant_backward": _pad(forward=False),
+    "unsorted_segment_max": _segment(fill=-math.inf),
+    "unsorted_segment_max_backward": _segment(fill=0.0),
+    "dequantize_per_channel": _CHANNEL,
+    "dequantize_per_channel_backward": _CHANNEL,
+}
+
+
+def baseline(symbol: Symbol) -> Baseline:
+    if symbol.operator.name not in BASELINES:
+        raise AssertionError(f"{symbol.operator.name} has no baseline problem in tests/contract_cases.py: add one")
+    return BASELINES[symbol.operator.name]
+
+
+def valid_values(symbol: Symbol) -> Values:
+    return completed(symbol, baseline(symbol).values)
+
+
+class Stage(IntEnum):
+    """The fixed order of checks. Between OVERFLOW and NULL a call with nothing to write succeeds."""
+
+    HOST_ARRAY = 0
+    SCALAR = 1
+    OVERFLOW = 2
+    NULL = 3
+    ALIGNMENT = 4
+    WORKSPACE_NULL = 5
+    WORKSPACE_ALIGNMENT = 6
+    WORKSPACE_SIZE = 7
+    STREAM = 8
+
+
+# The last stage that needs no pointer, workspace or stream: what can_implement sees.
+LAST_STAGE_OF_THE_PROBLEM = Stage.OVERFLOW
+
+
+class Fault(NamedTuple):
+    """One thing wrong with a valid call, and what the library must say about it."""
+
+    name: str
+    stage: Stage
+    status: int
+    says: tuple[str, ...]
+    values: Mapping[str, Value] = MappingProxyType({})
+    null: tuple[str, ...] = ()
+    misaligned: tuple[str, ...] = ()
+    workspace: frozenset[str] = frozenset()  # of "null" (with bytes), "misaligned", "short"
+    stream: int = 0
+
+
+def _wrong_value(name: str, argument: str, found: object, values: Values) -> Fault:
+    return Fault(name, Stage.SCALAR, STATUS["INVALID_PROBLEM"], (argument, str(found), "wanted"), values)
+
+
+def _scalar_faults(symbol: Symbol, valid: Values) -> Iterator[Fault]:
+    for scalar in symbol.scalars:
+        smallest, largest = INTEGER_LIMITS.get(scalar.ctype, (0, 0))
+        wrong: list[int | float] = []
+        if scalar.low is not None:
+            wrong += [scalar.low - 1, smallest]
+        if scalar.high is not None and scalar.high < largest:
+            wrong += [scalar.high + 1, largest]
+        for number in wrong:
+            yield _wrong_value(f"{scalar.name}={number}", scalar.name, number, {scalar.name: number})
+        if scalar.finite:
+            for number, text in ((math.inf, "inf"), (-math.inf, "-inf"), (math.nan, "nan")):
+                yield _wrong_value(f"{scalar.name}={text}", scalar.name, text, {scalar.name: number})
+        if scalar.name.endswith("numel"):
+            right = valid[scalar.name]
+            assert isinstance(right, int)
+            for number in (0, right - 1, right + 1, INT64_MAX):
+                fault = _wrong_value(f"{scalar.name}={number}", scalar.name, number, {scalar.name: number})
+                yield fault._replace(says=(*fault.says, str(right)))
+
+
+def _host_array_faults(symbol: Symbol, valid: Values) -> Iterator[Fault]:
+    for array in symbol.host_arrays:
+        yield Fault(
+            f"{array.name}=NULL", Stage.HOST_ARRAY, STATUS["INVALID_PROBLEM"],
+            (array.name, "NULL", "wanted"), {array.name: None},
+        )  # fmt: skip
+        if array.low is None:
+            continue
+        entries = valid[array.name]
+        assert isinstance(entries, list)
+        for index in range(len(entries)):
+            for number in (array.low - 1, INT32_MIN):
+                changed = [number if i == index else entry for i, entry in enumerate(entries)]
+                yield _wrong_value(f"{array.name}[{index}]={number}", array.name, number, {array.name: changed})
+
+
+def _changes(symbol: Symbol, changes: Values) -> Values:
+    """The changes with everything that follows from them, to be laid over valid values."""
+    values = completed(symbol, {**baseline(symbol).values, **changes})
+    return {name: value for name, value in values.items() if name not in baseline(symbol).values or name in changes}
+
+
+def _bytes(symbol: Symbol, tensor: _abi.Tensor, values: Values) -> int:
+    return max(numel(tensor, values), span(tensor, values).elements) * symbol.element_bytes(tensor)
+
+
+def _overflow_faults(symbol: Symbol, valid: Values) -> Iterator[Fault]:
+    for index, changes in enumerate(baseline(symbol).overflows):
+        # Element counts follow the extents, as far as an int64 can.
+        values = _changes(symbol, changes)
+        everything = {**valid, **values}
+        for scalar in symbol.scalars:
+            number = values.get(scalar.name)
+            if scalar.name.endswith("numel") and isinstance(number, int):
+                values[scalar.name] = min(number, INT64_MAX)
+        large = [t.name for t in symbol.tensors if _bytes(symbol, t, everything) > INT64_MAX]
+        if large:
+            text = large[0] if len(large) == 1 else ""
+            yield Fault(f"overflow-{index}", Stage.OVERFLOW, STATUS["INVALID_PROBLEM"], (text, "2^63"), values)
+
+
+def _pointer_faults(symbol: Symbol) -> Iterator[Fault]:
+    for tensor in symbol.tensors:
+        yield Fault(
+            f"{tensor.name}=NULL", Stage.NULL, STATUS["INVALID_PROBLEM"],
+            (tensor.name, "NULL", "wanted"), null=(tensor.name,),
+        )  # fmt: skip
+    for tensor in symbol.tensors:
+        if symbol.element_bytes(tensor) > 1:
+            yield Fault(
+                f"{tensor.name}+1-byte", Stage.ALIGNMENT, STATUS["MISALIGNED_OPERAND"],
+                (tensor.name, "0x", "wanted", f"{symbol.element_bytes(tensor)} bytes"), misaligned=(tensor.name,),
+            )  # fmt: skip
+
+
+def _launch_faults(backend: str, workspace_bytes: int) -> Iterator[Fault]:
+    yield Fault(
+        "workspace=NULL-with-bytes", Stage.WORKSPACE_NULL, STATUS["INVALID_PROBLEM"],
+        ("workspace", "NULL", "workspace_bytes", "wanted"), workspace=frozenset({"null"}),
+    )  # fmt: skip
+    yield Fault(
+        "workspace+1-byte", Stage.WORKSPACE_ALIGNMENT, STATUS["MISALIGNED_OPERAND"],
+        ("workspace", "0x", "wanted", f"{WORKSPACE_ALIGNMENT} bytes"), workspace=frozenset({"misaligned"}),
+    )  # fmt: skip
+    if workspace_bytes > 0:
+        yield Fault(
+            "workspace-1-byte-short", Stage.WORKSPACE_SIZE, STATUS["WORKSPACE_TOO_SMALL"],
+            ("workspace", str(workspace_bytes - 1), "wanted", str(workspace_bytes)), workspace=frozenset({"short"}),
+        )  # fmt: skip
+    if backend == "cpu":
+        # CUDA cannot know a wrong stream from a right one.
+        yield Fault("stream=64", Stage.STREAM, STATUS["UNSUPPORTED"], ("stream", "0x40", "NULL"), stream=64)
+
+
+def faults(symbol: Symbol, backend: str, workspace_bytes: int) -> list[Fault]:
+    """Every single fault of a symbol, the earliest stage first."""
+    valid = valid_values(symbol)
+    found = [
+        *_host_array_faults(symbol, valid),
+        *_scalar_faults(symbol, valid),
+        *(
+            Fault(name, Stage.SCALAR, STATUS["INVALID_PROBLEM"], (argument, "wanted"), _changes(symbol, values))
+            for name, (values, argument) in baseline(symbol).faults.items()
+        ),
+        *_overflow_faults(symbol, valid),
+        *_pointer_faults(symbol),
+        *_launch_faults(backend, workspace_bytes),
+    ]
+    return sorted(found, key=lambda fault: fault.stage)
+
+
+def combined(earlier: Fault, later: Fault) -> Fault:
+    """A call with both faults; the earlier one must win, also where both are about the same argument."""
+    return earlier._replace(
+        name=f"{earlier.name} and {later.name}",
+        values={**later.values, **earlier.values},
+        null=earlier.null + later.null,
+        misaligned=earlier.misaligned + later.misaligned,
+        workspace=earlier.workspace | later.workspace,
+        stream=earlier.stream or later.stream,
+    )
+
+
+def pairs(found: list[Fault]) -> Iterator[Fault]:
+    """Two faults of different stages at once: the last fault of every stage with the first of every later one.
+
+    Last and first, so that an implementation that goes argument by argument instead of check by check fails.
+    """
+    stages: dict[Stage, list[Fault]] = {}
+    for fault in found:
+        stages.setdefault(fault.stage, []).append(fault)
+    for earlier in stages:
+        for later in stages:
+            if earlier < later:
+                yield combined(stages[earlier][-1], stages[later][0])

@@ -1,0 +1,207 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How arrays of every framework are made from NumPy's and read again; no function of the library is called here."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpy as np
+from place import DTYPES
+from tolerance import Array
+
+BF16 = DTYPES["bf16"]
+
+
+class Framework:
+    """How one framework's arrays are made from NumPy's and read again."""
+
+    takes_out = True
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def make(self, values: Array) -> Any:
+        return values.copy()
+
+    def owns(self, array: Any) -> bool:
+        return type(array) is np.ndarray
+
+    def values(self, array: Any) -> Array:
+        return np.asarray(array)
+
+    def pointer(self, array: Any) -> int:
+        return int(array.ctypes.data)
+
+    def poisoned(self, values: Array) -> Any:
+        """An array like `values` that holds something else."""
+        return self.make(np.frombuffer(b"\xa5" * values.nbytes, values.dtype).reshape(values.shape))
+
+
+class TorchTensors(Framework):
+    def __init__(self, name: str, device: str) -> None:
+        super().__init__(name)
+        self.device = device
+
+    def make(self, values: Array) -> Any:
+        import torch
+
+        dense = np.array(values, order="C")
+        if dense.dtype == BF16:
+            tensor = torch.from_numpy(dense.view(np.int16)).view(torch.bfloat16)
+        else:
+            tensor = torch.from_numpy(dense)
+        return tensor.reshape(values.shape).to(self.device)
+
+    def owns(self, array: Any) -> bool:
+        import torch
+
+        return type(array) is torch.Tensor and array.device.type == self.device
+
+    def values(self, array: Any) -> Array:
+        import torch
+
+        host = array.cpu()
+        return host.view(torch.int16).numpy().view(BF16) if host.dtype == torch.bfloat16 else np.asarray(host.numpy())
+
+    def pointer(self, array: Any) -> int:
+        return int(array.data_ptr())
+
+
+def jax_in_float64() -> Any:
+    """A context in which JAX keeps 64-bit values; its name moved between versions."""
+    if hasattr(jax, "enable_x64"):
+        return jax.enable_x64(True)
+    return importlib.import_module("jax.experimental").enable_x64(True)
+
+
+class JaxArrays(Framework):
+    takes_out = False
+
+    def __init__(self, name: str, platform: str) -> None:
+        super().__init__(name)
+        self.device = jax.devices(platform)[0]
+
+    def make(self, values: Array) -> Any:
+        with jax_in_float64():
+            return jax.device_put(values.copy(), self.device)
+
+    def owns(self, array: Any) -> bool:
+        return isinstance(array, jax.Array) and array.devices() == {self.device}
+
+
+class CupyArrays(Framework):
+    def make(self, values: Array) -> Any:
+        import cupy
+
+        return cupy.asarray(values)
+
+    def owns(self, array: Any) -> bool:
+        import cupy
+
+        return type(array) is cupy.ndarray
+
+    def values(self, array: Any) -> Array:
+        import cupy
+
+        return np.asarray(cupy.asnumpy(array))
+
+    def pointer(self, array: Any) -> int:
+        return int(array.data.ptr)
+
+
+class Views(CupyArrays):
+    """cuda.core views of CuPy's memory."""
+
+    def make(self, values: Array) -> Any:
+        from cuda.core.utils import StridedMemoryView
+
+        return StridedMemoryView.from_any_interface(super().make(values), stream_ptr=-1)
+
+    def owns(self, array: Any) -> bool:
+        return type(array).__name__ == "StridedMemoryView"
+
+    def values(self, array: Any) -> Array:
+        import cupy
+
+        cupy.cuda.Device().synchronize()
+        return np.asarray(cupy.asnumpy(cupy.from_dlpack(array)))
+
+    def pointer(self, array: Any) -> int:
+        return int(array.ptr)
+
+
+class Exporter:
+    """An array of no known framework that speaks DLPack alone."""
+
+    def __init__(self, array: Array) -> None:
+        self.array = array
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return self.array.__dlpack_device__()  # type: ignore[return-value]
+
+    def __dlpack__(self, **options: Any) -> Any:
+        return self.array.__dlpack__(**options)
+
+
+class DLPackExporters(Framework):
+    """Come back as NumPy arrays."""
+
+    def make(self, values: Array) -> Any:
+        return Exporter(values.copy())
+
+    def values(self, array: Any) -> Array:
+        return array.array if isinstance(array, Exporter) else np.asarray(array)
+
+    def pointer(self, array: Any) -> int:
+        return int(self.values(array).ctypes.data)
+
+
+class Interfaced:
+    """An array of no known framework that speaks the CUDA array interface alone."""
+
+    def __init__(self, array: Any) -> None:
+        self.array = array
+        self.__cuda_array_interface__ = array.__cuda_array_interface__
+
+
+class InterfaceExporters(Views):
+    """Come back as cuda.core views."""
+
+    def make(self, values: Array) -> Any:
+        return Interfaced(CupyArrays.make(self, values))
+
+    def values(self, array: Any) -> Array:
+        import cupy
+
+        return np.asarray(cupy.asnumpy(array.array)) if isinstance(array, Interfaced) else super().values(array)
+
+    def pointer(self, array: Any) -> int:
+        return int(array.array.data.ptr) if isinstance(array, Interfaced) else super().pointer(array)
+
+
+HOST_FRAMEWORKS = ("numpy", "torch", "jax", "dlpack")
+CUDA_FRAMEWORKS = ("torch-cuda", "cupy", "jax-cuda", "cuda.core", "cuda-array-interface")
+
+
+def framework_of(name: str) -> Framework:
+    """The framework of a name out of HOST_FRAMEWORKS or CUDA_FRAMEWORKS."""
+    makers: dict[str, Callable[[], Framework]] = {
+        "numpy": lambda: Framework(name),
+        "torch": lambda: TorchTensors(name, "cpu"),
+        "jax": lambda: JaxArrays(name, "cpu"),
+        "dlpack": lambda: DLPackExporters(name),
+        "torch-cuda": lambda: TorchTensors(name, "cuda"),
+        "cupy": lambda: CupyArrays(name),
+        "jax-cuda": lambda: JaxArrays(name, "gpu"),
+        "cuda.core": lambda: Views(name),
+        "cuda-array-interface": lambda: InterfaceExporters(name),
+    }
+    return makers[name]()
+
+
+def knows(framework: Framework, dtype: np.dtype[Any]) -> bool:
+    """Whether the framework has arrays of the dtype: DLPack out of NumPy and CuPy have no bfloat16."""
+    return dtype != BF16 or framework.name in ("numpy", "torch", "jax", "torch-cuda", "jax-cuda")

@@ -1,0 +1,8 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Float64 definitions of every operator; NumPy only, and nothing here may import the library under test.
+
+Each definition walks samples, taps or rows and scatters, where the kernels gather, so that the two
+cannot share a mistake. Positions are computed step by step in ``coordinate_dtype`` (float32 or
+float64), as documented, because floor() and the border tests depend on their last bit; everything
+after the position is float64.
+"""

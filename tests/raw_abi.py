@@ -1,0 +1,200 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Calls of the C ABI by argument name, from the generated tables alone; no operator is named here."""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import struct
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+import pybaracuda
+from pybaracuda import _abi
+
+# A scalar's number, a host array's entries, None for a host array that is NULL.
+Value = int | float | list[int] | None
+Values = dict[str, Value]
+
+STATUS = {name: code for code, name in _abi.STATUS_NAMES.items()}
+C_SCALARS: dict[str, Any] = {
+    "i": ctypes.c_int32,
+    "q": ctypes.c_int64,
+    "f": ctypes.c_float,
+    "d": ctypes.c_double,
+    "H": ctypes.c_uint16,
+}
+C_ENTRIES: dict[str, Any] = {"i32": ctypes.c_int32, "i64": ctypes.c_int64}
+
+
+class Symbol(NamedTuple):
+    """One dtype instance of an operator: four C functions."""
+
+    operator: _abi.Operator
+    variant: _abi.Variant
+
+    @property
+    def name(self) -> str:
+        """As error texts spell it."""
+        return f"{self.operator.name}_{self.variant.token}"
+
+    @property
+    def scalars(self) -> list[_abi.Scalar]:
+        return [p for p in self.operator.parameters if isinstance(p, _abi.Scalar)]
+
+    @property
+    def host_arrays(self) -> list[_abi.HostArray]:
+        return [p for p in self.operator.parameters if isinstance(p, _abi.HostArray)]
+
+    @property
+    def tensors(self) -> list[_abi.Tensor]:
+        return [p for p in self.operator.parameters if isinstance(p, _abi.Tensor)]
+
+    @property
+    def outputs(self) -> list[_abi.Tensor]:
+        return [tensor for tensor in self.tensors if tensor.role == "output"]
+
+    def dtype(self, tensor: _abi.Tensor) -> str:
+        """A tensor's dtype token in this variant."""
+        return self.variant.types.get(tensor.dtype, tensor.dtype)
+
+    def element_bytes(self, tensor: _abi.Tensor) -> int:
+        return _abi.DTYPE_BYTES[self.dtype(tensor)]
+
+    def code(self, parameter: Any) -> str:
+        """The `struct` code of one parameter in the packed block."""
+        return self.variant.block_format[1 + self.operator.parameters.index(parameter)]
+
+
+def symbols() -> list[Symbol]:
+    """Every symbol of the ABI, in the spec's order."""
+    return [Symbol(operator, variant) for operator in _abi.OPERATORS.values() for variant in operator.variants.values()]
+
+
+def extents(tensor: _abi.Tensor, values: Mapping[str, Value]) -> list[int]:
+    """A tensor's extents: its expressions over the scalars and host arrays."""
+    names = {name: np.array(v, object) if isinstance(v, list) else v for name, v in values.items()}
+    found: list[int] = []
+    for expression in tensor.shape:
+        found += [int(extent) for extent in np.ravel(eval(expression, {"__builtins__": {}}, names))]
+    return found
+
+
+def numel(tensor: _abi.Tensor, values: Mapping[str, Value]) -> int:
+    return math.prod(extents(tensor, values))
+
+
+class Span(NamedTuple):
+    """The elements that a tensor's memory holds, gaps included, and where its first element (all indices 0) stands."""
+
+    elements: int
+    first: int
+
+
+def span(tensor: _abi.Tensor, values: Mapping[str, Value]) -> Span:
+    shape = extents(tensor, values)
+    if tensor.strides is None or math.prod(shape) == 0:
+        return Span(math.prod(shape), 0)
+    strides = values[tensor.strides]
+    assert isinstance(strides, list)
+    reaches = [(extent - 1) * stride for extent, stride in zip(shape, strides, strict=True)]
+    below = -sum(reach for reach in reaches if reach < 0)
+    return Span(below + sum(reach for reach in reaches if reach > 0) + 1, below)
+
+
+def places(tensor: _abi.Tensor, values: Mapping[str, Value]) -> Any:
+    """Where every element stands within the span, in row-major order, as int64."""
+    shape = extents(tensor, values)
+    if tensor.strides is None or not shape:
+        return np.arange(math.prod(shape))
+    strides = values[tensor.strides]
+    assert isinstance(strides, list)
+    return span(tensor, values).first + np.array(strides, np.int64) @ np.indices(shape).reshape(len(shape), -1)
+
+
+def dense_strides(shape: list[int]) -> list[int]:
+    """Row-major strides; an extent of 0 counts as 1."""
+    strides = [1] * len(shape)
+    for axis in range(len(shape) - 2, -1, -1):
+        strides[axis] = strides[axis + 1] * max(shape[axis + 1], 1)
+    return strides
+
+
+def completed(symbol: Symbol, values: Mapping[str, Value]) -> Values:
+    """The values with what follows from them: dense strides, and element counts (every scalar called ...numel)."""
+    result = dict(values)
+    for tensor in symbol.tensors:
+        if tensor.strides is not None and tensor.strides not in result:
+            result[tensor.strides] = dense_strides(extents(tensor, result))
+    for scalar in symbol.scalars:
+        if scalar.name.endswith("numel") and scalar.name not in result:
+            result[scalar.name] = numel(symbol.outputs[0], result)
+    return result
+
+
+class Launch(NamedTuple):
+    """What a call takes beside the problem: an address for every tensor (0 is NULL), the workspace, the stream."""
+
+    pointers: Mapping[str, int]
+    workspace: int = 0
+    workspace_bytes: int = 0
+    stream: int = 0
+
+
+class Library:
+    """One backend's C functions."""
+
+    def __init__(self, backend: str) -> None:
+        self.backend = backend
+        self.functions = pybaracuda.raw(backend)
+
+    def last_error(self) -> str:
+        return bytes(self.functions.baracuda_kernels_last_error()).decode()
+
+    def _function(self, symbol: Symbol, verb: str) -> Any:
+        return getattr(self.functions, f"baracuda_kernels_{symbol.name}_{verb}")
+
+    def _arguments(self, symbol: Symbol, values: Mapping[str, Value], pointers: Mapping[str, int] | None) -> list[Any]:
+        """The problem's arguments in call order; without `pointers` those that a workspace_size function takes."""
+        arguments: list[Any] = []
+        for parameter in symbol.operator.parameters:
+            if isinstance(parameter, _abi.Tensor):
+                if pointers is not None:
+                    arguments.append(pointers[parameter.name] or None)
+            elif isinstance(parameter, _abi.HostArray):
+                entries = values[parameter.name]
+                ctype = C_ENTRIES[parameter.ctype]
+                arguments.append((ctype * len(entries))(*entries) if isinstance(entries, list) else None)
+            elif pointers is not None or parameter.name != "value":
+                arguments.append(C_SCALARS[symbol.code(parameter)](values[parameter.name]))
+        return arguments
+
+    def run(self, symbol: Symbol, values: Mapping[str, Value], launch: Launch) -> int:
+        arguments = self._arguments(symbol, values, launch.pointers)
+        tail = (launch.workspace or None, launch.workspace_bytes, launch.stream or None)
+        return int(self._function(symbol, "run")(*arguments, *tail))
+
+    def run_packed(self, symbol: Symbol, values: Mapping[str, Value], launch: Launch) -> int:
+        plain: list[Any] = []
+        kept: list[Any] = []  # what the block points to
+        for argument in self._arguments(symbol, values, launch.pointers):
+            if isinstance(argument, ctypes.Array):
+                kept.append(argument)
+                plain.append(ctypes.addressof(argument))
+            else:
+                plain.append(argument.value if isinstance(argument, ctypes._SimpleCData) else argument or 0)
+        block = struct.pack(
+            symbol.variant.block_format, *plain, launch.workspace, launch.workspace_bytes, launch.stream
+        )
+        return int(self._function(symbol, "run_packed")(block))
+
+    def can_implement(
+        self, symbol: Symbol, values: Mapping[str, Value], pointers: Mapping[str, int] | None = None
+    ) -> int:
+        addresses = pointers or {tensor.name: 0 for tensor in symbol.tensors}
+        return int(self._function(symbol, "can_implement")(*self._arguments(symbol, values, addresses)))
+
+    def workspace_size(self, symbol: Symbol, values: Mapping[str, Value]) -> int:
+        return int(self._function(symbol, "workspace_size")(*self._arguments(symbol, values, None)))

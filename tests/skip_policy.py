@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which skips are allowed, and the pytest plugin that prints them and fails every other one; no tests here.
+
+BARACUDA_TEST_REQUIRE (for example ``cuda,torch``) takes reasons off the allowed list, for machines
+where a skip would mean that something was not tested.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import Counter
+from collections.abc import Generator
+from typing import Any
+
+import pytest
+
+# What BARACUDA_TEST_REQUIRE calls it -> the exact reason, or a pattern where the reason names a tool.
+ALLOWED_REASONS = {
+    "cuda": r"no CUDA",
+    "torch": r"no torch",
+    "rustc": r"no rustc",
+    "gpu-tools": r"no GPU tool \([^()]+\)",
+}
+
+
+def required() -> set[str]:
+    return {name.strip() for name in os.environ.get("BARACUDA_TEST_REQUIRE", "").split(",") if name.strip()}
+
+
+def is_allowed(reason: str) -> bool:
+    """Whether a test may be skipped for this reason in this session."""
+    return any(re.fullmatch(pattern, reason) for name, pattern in ALLOWED_REASONS.items() if name not in required())
+
+
+def reason_of(report: pytest.TestReport | pytest.CollectReport) -> str:
+    """The reason as the test gave it, without pytest's prefix."""
+    longrepr = report.longrepr
+    text = str(longrepr[2]) if isinstance(longrepr, tuple) else str(longrepr)
+    return text.removeprefix("Skipped: ")
+
+
+class SkipPolicy:
+    """Turns every skip with another reason into a failure where it happens, so that no worker can lose it."""
+
+    def __init__(self) -> None:
+        self.allowed: Counter[str] = Counter()
+
+    def _judge(self, report: Any) -> None:
+        if report.outcome == "skipped" and not hasattr(report, "wasxfail"):
+            reason = reason_of(report)
+            if not is_allowed(reason):
+                report.outcome = "failed"
+                report.longrepr = f"a skip for a reason that is not allowed: {reason}"
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_makereport(self) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+        report = yield
+        self._judge(report)
+        return report
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_make_collect_report(self) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+        report = yield
+        self._judge(report)
+        return report
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.skipped and not hasattr(report, "wasxfail"):
+            self.allowed[reason_of(report)] += 1
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        if report.skipped:
+            self.allowed[reason_of(report)] += 1
+
+    def pytest_terminal_summary(self, terminalreporter: Any) -> None:
+        terminalreporter.section("allowed skips")
+        for reason, count in sorted(self.allowed.items()):
+            terminalreporter.write_line(f"{reason}: {count} skipped")
+        if not self.allowed:
+            terminalreporter.write_line("nothing was skipped")

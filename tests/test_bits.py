@@ -1,0 +1,205 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The committed bits: every configuration reproduces them, and the same cases pass the float64 oracle."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any
+
+import bits_cases
+import bits_run
+import numpy as np
+import pytest
+from bits_cases import Case
+from bits_run import Configuration
+from native_memory import Memory, memory_for
+from oracle import affine_grid, grid_sample, pad, quantize, roi_align, segment
+from oracle.sums import Array
+from raw_abi import Library, extents
+from splitmix import decoded
+from tolerance import (
+    AFFINE_GRID_ROUNDINGS,
+    AFFINE_GRID_THETA_ROUNDINGS,
+    GRID_SAMPLE_GRID_ROUNDINGS,
+    GRID_SAMPLE_INPUT_ROUNDINGS,
+    GRID_SAMPLE_ROUNDINGS,
+    ROI_ALIGN_PASSES,
+    ROI_ALIGN_ROUNDINGS,
+    assert_exact,
+    assert_same_bits,
+    assert_within,
+    bits,
+)
+
+from pybaracuda import _abi
+
+
+@pytest.mark.parametrize("configuration", bits_run.configurations("cpu"), ids=lambda found: found.name)
+def test_cpu_reproduces_the_committed_bits(configuration: Configuration) -> None:
+    said = bits_run.differences(bits_run.run_in_child(configuration), bits_run.committed())
+    assert not said, "\n" + "\n".join(said)
+
+
+@pytest.mark.parametrize("configuration", bits_run.configurations("cuda"), ids=lambda found: found.name)
+def test_cuda_reproduces_the_committed_bits(configuration: Configuration) -> None:
+    import pybaracuda
+
+    if not pybaracuda.backend_available("cuda"):
+        pytest.skip("no CUDA")
+    said = bits_run.differences(bits_run.run_in_child(configuration), bits_run.committed())
+    assert not said, "\n" + "\n".join(said)
+
+
+def test_every_variant_has_several_cases() -> None:
+    names = [case.name for case in bits_cases.cases()]
+    assert len(names) == len(set(names))
+    for operator in _abi.OPERATORS.values():
+        for token in operator.variants:
+            assert sum(name.startswith(f"{operator.name}_{token}/") for name in names) >= 5, (operator.name, token)
+
+
+class Arrays:
+    """A case's tensors as arrays, by name."""
+
+    def __init__(self, case: Case, results: dict[str, bytes]) -> None:
+        self.values: dict[str, Any] = dict(case.values)
+        self._arrays: dict[str, Array] = {}
+        for tensor in case.symbol.tensors:
+            if tensor.role == "input":
+                content = case.elements(tensor, case.inputs[tensor.name])
+            else:
+                content = np.frombuffer(results[tensor.name], np.uint8).copy()
+            shape = extents(tensor, case.values)
+            self._arrays[tensor.name] = decoded(content, case.symbol.dtype(tensor)).reshape(shape)
+
+    def __getattr__(self, name: str) -> Array:
+        return self._arrays[name]
+
+    def extents(self, *names: str) -> tuple[int, ...]:
+        return tuple(self.values[name] for name in names)
+
+    @property
+    def roi_options(self) -> dict[str, Any]:
+        return {
+            "spatial_scale": self.values["spatial_scale"],
+            "sampling_ratio": self.values["sampling_ratio"],
+            "aligned": bool(self.values["aligned"]),
+            "coordinate_dtype": self.rois.dtype,
+        }
+
+
+def check_roi_align(a: Arrays) -> None:
+    expected = roi_align.roi_align(a.input, a.rois, a.extents("pooled_h", "pooled_w"), **a.roi_options)  # type: ignore[arg-type]
+    assert_within(a.output, expected, ROI_ALIGN_ROUNDINGS, ROI_ALIGN_PASSES)
+
+
+def check_roi_align_backward(a: Arrays) -> None:
+    shape: Any = a.extents("n", "c", "h", "w")
+    expected = roi_align.roi_align_backward(a.grad_output, a.rois, shape, **a.roi_options)
+    assert_within(a.grad_input, expected, ROI_ALIGN_ROUNDINGS, ROI_ALIGN_PASSES)
+
+
+def check_grid_sample_2d(a: Arrays) -> None:
+    expected = grid_sample.grid_sample_2d(a.input, a.grid, coordinate_dtype=a.grid.dtype)
+    assert_within(a.output, expected, GRID_SAMPLE_ROUNDINGS)
+
+
+def check_grid_sample_2d_backward(a: Arrays) -> None:
+    expected = grid_sample.grid_sample_2d_backward(a.grad_output, a.input, a.grid, coordinate_dtype=a.grid.dtype)
+    assert_within(a.grad_input, expected[0], GRID_SAMPLE_INPUT_ROUNDINGS)
+    # The sum of g * v * w over taps: with an infinite g it is an infinity where g is taken out of the sum, and a NaN
+    # where it is not. No rule of ours says which, so an element that is not finite has to be not finite, and no more.
+    value = expected[1].value
+    got = a.grad_grid.astype(np.float64)
+    value = np.where(np.isfinite(value) | np.isfinite(got), value, got)
+    assert_within(a.grad_grid, expected[1]._replace(value=value), GRID_SAMPLE_GRID_ROUNDINGS)
+
+
+def _size(a: Arrays) -> tuple[int, int, int, int]:
+    n, height, width = a.extents("n", "output_h", "output_w")
+    return n, 1, height, width
+
+
+def check_affine_grid_2d(a: Arrays) -> None:
+    expected = affine_grid.affine_grid_2d(a.theta, _size(a), coordinate_dtype=a.theta.dtype)
+    assert_within(a.grid, expected, AFFINE_GRID_ROUNDINGS)
+
+
+def check_affine_grid_2d_backward(a: Arrays) -> None:
+    expected = affine_grid.affine_grid_2d_backward(a.grad_grid, _size(a), coordinate_dtype=a.grad_grid.dtype)
+    assert_within(a.grad_theta, expected, AFFINE_GRID_THETA_ROUNDINGS)
+
+
+def check_pad_constant(a: Arrays) -> None:
+    low, value = a.values["pad_low"], a.values["value"]
+    high = [out - before - extent for out, before, extent in zip(a.output.shape, low, a.input.shape, strict=True)]
+    patterns = bits(a.input)
+    # A 16-bit value is its bit pattern already.
+    pattern = value if patterns.itemsize == 2 else bits(np.array([value], a.input.dtype))[0]
+    # The oracle knows no rank 0, which is a copy.
+    assert_same_bits(bits(a.output), pad.pad_constant(patterns, low, high, pattern) if low else patterns)
+
+
+def check_pad_constant_backward(a: Arrays) -> None:
+    low, patterns = a.values["pad_low"], bits(a.grad_output)
+    expected = pad.pad_constant_backward(patterns, low, [0] * len(low)) if low else patterns
+    assert_same_bits(bits(a.grad_input), expected)
+
+
+def check_unsorted_segment_max(a: Arrays) -> None:
+    segments = a.values["num_segments"]
+    assert_same_bits(a.output, segment.unsorted_segment_max(a.input, a.segment_ids, segments))
+
+
+def check_unsorted_segment_max_backward(a: Arrays) -> None:
+    expected = segment.unsorted_segment_max_backward(a.grad_output, a.input, a.segment_ids)
+    assert_same_bits(a.grad_input, expected)
+
+
+def check_dequantize_per_channel(a: Arrays) -> None:
+    expected = quantize.dequantize_per_channel(a.input, a.scale, a.zero_point, a.values["axis"])
+    assert_exact(a.output, expected)
+
+
+def check_dequantize_per_channel_backward(a: Arrays) -> None:
+    expected = quantize.dequantize_per_channel_backward(a.grad_output, a.scale, a.values["axis"])
+    assert_exact(a.grad_input, expected)
+
+
+CHECKS: dict[str, Callable[[Arrays], None]] = {
+    name.removeprefix("check_"): function for name, function in list(globals().items()) if name.startswith("check_")
+}
+
+
+@cache
+def _library() -> tuple[Library, Memory]:
+    return Library("cpu"), memory_for("cpu", bits_run.CAPACITY)
+
+
+@pytest.mark.parametrize("operator", _abi.OPERATORS.values(), ids=lambda operator: operator.name)
+def test_the_same_cases_pass_the_oracle(operator: _abi.Operator) -> None:
+    """On the CPU, whose bits are everyone's: what is committed is right, not only repeatable."""
+    library, memory = _library()
+    wrong: list[str] = []
+    for case in bits_cases.cases():
+        if case.symbol.operator is operator:
+            results = bits_run.outputs(case, library, memory, Configuration("oracle", "cpu"))
+            try:
+                CHECKS[operator.name](Arrays(case, results))
+            except AssertionError as error:
+                wrong.append(f"{case.name}: {error}")
+    assert not wrong, "\n" + "\n".join(wrong)
+
+
+def test_differences_are_found() -> None:
+    """The comparison itself: a flipped, a missing and a left-over hash are each said."""
+    good: bits_run.Hashes = {"a": {"x": "1"}, "b": {"x": "2"}}
+    assert bits_run.differences(good, good) == []
+    changes: Sequence[bits_run.Hashes] = (
+        {"a": {"x": "1"}, "b": {"x": "3"}},
+        {"a": {"x": "1"}},
+        {**good, "c": {"x": "4"}},
+    )
+    for expected in changes:
+        assert len(bits_run.differences(good, expected)) == 1

@@ -1,0 +1,224 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The checkers in tools/ must catch what they are for: each gets planted faults, and one clean case that must pass."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tools import check_exports, check_ptx
+
+ROOT = Path(__file__).resolve().parent.parent
+
+CLEAN_PTX = """
+.version 9.0
+.target sm_90
+.address_size 64
+
+.visible .entry _ZN8baracuda9roi_align6gatherIfEEvPT_(
+\t.param .u64 .ptr .align 1 param_0
+)
+{
+\t.reg .pred %p<3>;
+\tld.param.u64 %rd1, [param_0];
+\t// atom.global.add.f32 in a comment is no instruction
+\t/* nor is red.add.f64
+\t   here */
+\tadd.rn.f32 %f1, %f2, %f3;
+\tredux.sync.add.s32 %r1, %r2, -1;
+\tatom.global.add.u32 %r3, [%rd1], 1;
+\tred.global.add.u64 [%rd1], %rd2;
+\tatom.global.exch.b32 %r4, [%rd1], %r3;
+\tret;
+}
+"""
+
+
+def planted(instruction: str) -> str:
+    return CLEAN_PTX.replace("\tret;", f"\t{instruction}\n\tret;")
+
+
+def run_check_ptx(folder: Path, ptx: str, allow: str | None = None) -> int:
+    (folder / "kernels.ptx").write_text(ptx)
+    arguments = [str(folder / "kernels.ptx")]
+    if allow is not None:
+        (folder / "allow.txt").write_text(allow)
+        arguments = ["--allow-cas", str(folder / "allow.txt"), *arguments]
+    return check_ptx.main(arguments)
+
+
+def test_ptx_clean_passes(tmp_path: Path) -> None:
+    assert run_check_ptx(tmp_path, CLEAN_PTX) == 0
+
+
+@pytest.mark.parametrize(
+    "instruction",
+    [
+        "atom.global.add.f32 %f4, [%rd1], %f1;",
+        "red.global.add.f32 [%rd1], %f1;",
+        "@%p1 red.global.add.f64 [%rd1], %fd1;",
+        "@!%p1 atom.add.f64 %fd1, [%rd1], %fd2;",
+        "red.relaxed.gpu.global.add.noftz.f16 [%rd1], %rs1;",
+        "atom.global.gpu.relaxed.add.noftz.f16x2 %r1, [%rd1], %r2;",
+        "red.global.add.noftz.bf16 [%rd1], %rs1;",
+        "red.global.add.noftz.bf16x2 [%rd1], %r1;",
+        "atom.global.v4.f32.add {%f1,%f2,%f3,%f4}, [%rd1], {%f1,%f2,%f3,%f4};",
+        "red.global.add.L2::cache_hint.v2.f32 [%rd1], {%f1,%f2}, %rd9;",
+        "atom.shared::cluster.add.f32 %f1, [%r1], %f2;",
+        "multimem.red.relaxed.sys.global.add.f32 [%rd1], %f1;",
+        "multimem.ld_reduce.relaxed.sys.global.add.acc::f32.v4.bf16x2 {%r1,%r2,%r3,%r4}, [%rd1];",
+        "multimem.ld_reduce.global.min.e5m2x4 %r1, [%rd1];",
+        "cp.reduce.async.bulk.global.shared::cta.bulk_group.add.f32 [%rd1], [%r1], 64;",
+        "cp.reduce.async.bulk.tensor.1d.global.shared::cta.add.tile.bulk_group [%rd1, {%r1}], [%r2];",
+        "mov.u32 %r1, 0;red.global.add.f32 [%rd1], %f1;",
+        "{ red.shared.max.f32 [%rd1], %f1; }",
+    ],
+)
+def test_ptx_float_atomic_is_caught(tmp_path: Path, instruction: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_check_ptx(tmp_path, planted(instruction)) == 1
+    message = capsys.readouterr().err
+    assert "_ZN8baracuda9roi_align6gatherIfEEvPT_: float atomic" in message
+    # No allow-list for compare-and-swap excuses it.
+    assert run_check_ptx(tmp_path, planted(instruction), allow="gather # reason\n") == 1
+
+
+@pytest.mark.parametrize(
+    "instruction",
+    [
+        "atom.global.cas.b32 %r1, [%rd1], %r2, %r3;",
+        "atom.acq_rel.gpu.global.cas.b64 %rd1, [%rd2], %rd3, %rd4;",
+        "@%p1 atom.shared.cas.b16 %rs1, [%r1], %rs2, %rs3;",
+    ],
+)
+def test_ptx_swap_must_be_named(tmp_path: Path, instruction: str, capsys: pytest.CaptureFixture[str]) -> None:
+    ptx = planted(instruction)
+    assert run_check_ptx(tmp_path, ptx) == 1
+    assert "_ZN8baracuda9roi_align6gatherIfEEvPT_: compare-and-swap that" in capsys.readouterr().out
+    assert run_check_ptx(tmp_path, ptx, allow="# the only one\nroi_align::gather # claims a slot\n") == 0
+    assert "_ZN8baracuda9roi_align6gatherIfEEvPT_: compare-and-swap\n" in capsys.readouterr().out
+    assert run_check_ptx(tmp_path, ptx, allow="ther # part of a name\n") == 1
+    assert run_check_ptx(tmp_path, ptx, allow="pad::gather # another namespace\n") == 1
+
+
+def test_ptx_unused_permission_is_caught(tmp_path: Path) -> None:
+    assert run_check_ptx(tmp_path, CLEAN_PTX, allow="gather # no longer swaps\n") == 1
+
+
+@pytest.mark.parametrize("text", ["", ".version 9.0\n.target sm_90\n", "// .entry kernel( )\n"])
+def test_ptx_nothing_to_check_is_an_error(tmp_path: Path, text: str) -> None:
+    assert run_check_ptx(tmp_path, text) == 1
+
+
+def test_ptx_finding_names_its_own_function() -> None:
+    second = CLEAN_PTX.replace("_ZN8baracuda9roi_align6gatherIfEEvPT_", "second").replace(
+        ".visible .entry", ".func (.param .b32 result)"
+    )
+    report = check_ptx.inspect(CLEAN_PTX + second.replace("\tret;", "\tred.global.add.f32 [%rd1], %f1;\n\tret;"))
+    assert [finding.function for finding in report.float_atomics] == ["second"]
+    assert report.functions == ("_ZN8baracuda9roi_align6gatherIfEEvPT_", "second")
+
+
+HEADER = """
+/* int baracuda_kernels_in_a_comment(void); */
+#define baracuda_kernels_macro(x) \\
+  baracuda_kernels_continued(x)
+const char* baracuda_kernels_version(void); // baracuda_kernels_other()
+int baracuda_kernels_pad_f32_run(int n,
+                                 void* stream);
+"""
+DECLARED = {"baracuda_kernels_version", "baracuda_kernels_pad_f32_run"}
+
+
+def test_exports_header_is_read() -> None:
+    assert check_exports.header_functions(HEADER) == DECLARED
+
+
+def test_exports_real_header_matches_the_generator() -> None:
+    from tools.abi.generate import prototypes
+
+    text = (ROOT / "include" / "baracuda_kernels.h").read_text()
+    generated = {check_exports._FUNCTION.search(line) for line in prototypes()}
+    assert check_exports.header_functions(text) >= {match.group(1) for match in generated if match}
+    assert len(check_exports.header_functions(text)) > 100
+
+
+def build_library(folder: Path, source: str, *flags: str) -> Path:
+    compiler = shutil.which("c++") or shutil.which("g++")
+    assert compiler is not None, "the native build needs a C++ compiler, so the tests may"
+    (folder / "library.cc").write_text(source)
+    library = folder / "library.so"
+    command = [compiler, "-shared", "-fPIC", "-fvisibility=hidden", "library.cc", "-o", "library.so", *flags]
+    subprocess.run(command, cwd=folder, check=True)
+    return library
+
+
+EXPORT = 'extern "C" __attribute__((visibility("default"))) '
+BOTH = (
+    f'{EXPORT}const char* baracuda_kernels_version() {{ return "1"; }}\n'
+    f"{EXPORT}int baracuda_kernels_pad_f32_run(int n, void*) {{ return n; }}\n"
+    "int hidden() { return 1; }\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        (BOTH, None),
+        (
+            BOTH + f"{EXPORT}int baracuda_kernels_stray() {{ return 1; }}\n",
+            "exported but not declared: baracuda_kernels_stray",
+        ),
+        (BOTH + f"{EXPORT}int unrelated() {{ return 1; }}\n", "exported but not declared: unrelated"),
+        (BOTH.splitlines()[0], "declared but not exported: baracuda_kernels_pad_f32_run"),
+        (
+            BOTH + '__attribute__((visibility("default"))) int stray_data = 1;\n',
+            "exported but not declared: stray_data",
+        ),
+    ],
+)
+def test_exports_of_a_real_library(
+    tmp_path: Path, source: str, message: str | None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    library = build_library(tmp_path, source)
+    (tmp_path / "header.h").write_text(HEADER)
+    code = check_exports.main([str(tmp_path / "header.h"), str(library)])
+    errors = capsys.readouterr().err
+    if message is None:
+        assert (code, errors) == (0, "")
+    else:
+        assert code == 1
+        assert message in errors
+
+
+def test_exports_foreign_library_is_caught(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "foreign").mkdir()
+    build_library(tmp_path / "foreign", "", "-Wl,-soname,libcudart.so.13")
+    library = build_library(tmp_path, BOTH, "-Wl,--no-as-needed", str(tmp_path / "foreign" / "library.so"))
+    (tmp_path / "header.h").write_text(HEADER)
+    assert check_exports.main([str(tmp_path / "header.h"), str(library)]) == 1
+    assert "needs libcudart.so.13" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["libc.so.6", "libm.so.6", "libstdc++.so.6", "libgcc_s.so.1", "ld-linux-x86-64.so.2"])
+def test_exports_system_libraries_are_allowed(name: str) -> None:
+    assert check_exports.differences(set(), set(), [name]) == []
+
+
+@pytest.mark.parametrize("name", ["libcuda.so.1", "libcudart.so.13", "libgomp.so.1", "libomp.so", "libc.so.6.evil"])
+def test_exports_other_libraries_are_not(name: str) -> None:
+    assert len(check_exports.differences(set(), set(), [name])) == 1
+
+
+def test_exports_empty_header_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "header.h").write_text("/* nothing */\n")
+    assert check_exports.main([str(tmp_path / "header.h"), str(tmp_path / "missing.so")]) == 1
+
+
+def test_pypi_compiler_requirement_is_the_same_in_both_places() -> None:
+    text = (ROOT / "pyproject.toml").read_text()
+    group = next(line for line in text.splitlines() if line.startswith("nvcc = "))
+    override = next(line for line in text.splitlines() if line.startswith("build.requires = "))
+    assert group.split(" = ", 1)[1] == override.split(" = ", 1)[1]

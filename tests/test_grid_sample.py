@@ -1,0 +1,339 @@
+# SPDX-License-Identifier: Apache-2.0
+"""grid_sample and grid_sample_backward against the float64 oracle; frameworks are compared in test_peers.py."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from lattice import GridCase, integers, lattice_grid_case, normal, normalised, random_grid_case
+from oracle import grid_sample as oracle
+from oracle.sums import Array, Sum
+from place import DTYPES, Place, coordinate_dtype
+from tolerance import (
+    GRID_SAMPLE_GRID_ROUNDINGS,
+    GRID_SAMPLE_INPUT_ROUNDINGS,
+    GRID_SAMPLE_ROUNDINGS,
+    assert_canonical_nans,
+    assert_exact,
+    assert_same_bits,
+    assert_within,
+)
+
+import pybaracuda
+
+
+def forward(place: Place, case: GridCase, input: Any = None, grid: Any = None) -> Array:
+    """The library's output; ``input`` and ``grid`` replace the case's by equal arrays of another layout."""
+    shape = (*case.input.shape[:2], *case.grid.shape[1:3])
+    return place.run(
+        pybaracuda.grid_sample,
+        case.input if input is None else input,
+        case.grid if grid is None else grid,
+        outputs=[(shape, case.input.dtype)],
+    )[0]
+
+
+def backward(
+    place: Place, case: GridCase, grad_output: Any = None, input: Any = None, grid: Any = None
+) -> tuple[Array, Array]:
+    """The library's gradients to input and grid."""
+    grad_input, grad_grid = place.run(
+        pybaracuda.grid_sample_backward,
+        case.grad_output if grad_output is None else grad_output,
+        case.input if input is None else input,
+        case.grid if grid is None else grid,
+        outputs=[(case.input.shape, case.input.dtype), (case.grid.shape, case.grid.dtype)],
+    )
+    return grad_input, grad_grid
+
+
+def oracle_forward(case: GridCase) -> Sum:
+    return oracle.grid_sample_2d(case.input, case.grid, coordinate_dtype=coordinate_dtype(case.input.dtype))
+
+
+def oracle_backward(case: GridCase) -> tuple[Sum, Sum]:
+    compute = coordinate_dtype(case.input.dtype)
+    return oracle.grid_sample_2d_backward(case.grad_output, case.input, case.grid, coordinate_dtype=compute)
+
+
+def check_close(place: Place, case: GridCase) -> tuple[Array, Array, Array]:
+    """All three results lie within the derived bound; answers the library's."""
+    output = forward(place, case)
+    grad_input, grad_grid = backward(place, case)
+    expected_input, expected_grid = oracle_backward(case)
+    assert_within(output, oracle_forward(case), GRID_SAMPLE_ROUNDINGS)
+    assert_within(grad_input, expected_input, GRID_SAMPLE_INPUT_ROUNDINGS)
+    assert_within(grad_grid, expected_grid, GRID_SAMPLE_GRID_ROUNDINGS)
+    return output, grad_input, grad_grid
+
+
+def check_exact(place: Place, case: GridCase) -> None:
+    grad_input, grad_grid = backward(place, case)
+    expected_input, expected_grid = oracle_backward(case)
+    assert_exact(forward(place, case), oracle_forward(case))
+    assert_exact(grad_input, expected_input)
+    assert_exact(grad_grid, expected_grid)
+
+
+LATTICE_SHAPES = pytest.mark.parametrize(
+    "shape", [(2, 3, 4, 8), (1, 1, 1, 1), (1, 5, 16, 2)], ids=["4x8", "1x1", "16x2"]
+)
+
+
+@LATTICE_SHAPES
+def test_lattice_is_exact(place: Place, dtype: Any, rng: np.random.Generator, shape: tuple[int, int, int, int]) -> None:
+    check_exact(place, lattice_grid_case(rng, dtype, shape))
+
+
+@LATTICE_SHAPES
+def test_adjoint_identity_is_exact_on_the_lattice(
+    place: Place, dtype: Any, rng: np.random.Generator, shape: tuple[int, int, int, int]
+) -> None:
+    # Values of -1, 0, 1 and weights in 16ths: an output needs 5 bits and a pixel's sum, with at most
+    # 4 x 3 samples of weight at most 1, 8 bits, so that even bfloat16 holds every result.
+    case = lattice_grid_case(rng, dtype, shape, (4, 3), limit=1)
+    output, grad_input = forward(place, case), backward(place, case)[0]
+    in_output = np.sum(output.astype(np.float64) * case.grad_output.astype(np.float64))
+    in_input = np.sum(case.input.astype(np.float64) * grad_input.astype(np.float64))
+    assert in_output == in_input
+
+
+def test_sampling_its_own_pixels_is_the_identity(place: Place, dtype: Any, rng: np.random.Generator) -> None:
+    image = normal(rng, (2, 3, 4, 8), dtype)
+    y, x = np.meshgrid(normalised(np.arange(4), 4), normalised(np.arange(8), 8), indexing="ij")
+    grid = np.broadcast_to(np.stack([x, y], axis=-1), (2, 4, 8, 2)).astype(coordinate_dtype(dtype))
+    case = GridCase(image, grid, image)
+    assert_same_bits(forward(place, case), image)
+    assert_same_bits(backward(place, case)[0], image)
+
+
+@pytest.mark.parametrize("shape", [(2, 3, 6, 7), (1, 1, 1, 9), (3, 2, 9, 1), (1, 4, 33, 17)])
+def test_random_grid_is_within_the_bound(
+    place: Place, dtype: Any, rng: np.random.Generator, shape: tuple[int, int, int, int]
+) -> None:
+    check_close(place, random_grid_case(rng, dtype, shape))
+
+
+@pytest.mark.parametrize("channels", [63, 64, 65, 130, 200])
+def test_many_channels(place: Place, dtype: Any, rng: np.random.Generator, channels: int) -> None:
+    # The gradient to the grid is cut every 64 channels.
+    check_close(place, random_grid_case(rng, dtype, (1, channels, 4, 5), (3, 3)))
+    check_exact(place, lattice_grid_case(rng, dtype, (1, channels, 4, 8), (3, 3)))
+
+
+@pytest.mark.parametrize("samples", [255, 256, 257, 600, 1100])
+def test_many_samples_on_one_pixel(place: Place, dtype: Any, rng: np.random.Generator, samples: int) -> None:
+    # A pixel's list is cut every 256 samples.
+    case = random_grid_case(rng, dtype, (1, 2, 5, 6), (1, samples))
+    tight = 0.4 + rng.uniform(0, 0.02, case.grid.shape)
+    case = case._replace(grid=tight.astype(case.grid.dtype))
+    assert oracle_backward(case)[0].terms.max() >= samples
+    check_close(place, case)
+    exact = lattice_grid_case(rng, dtype, (1, 2, 4, 4), (1, samples))
+    one_place = np.broadcast_to(exact.grid[:, :, :1], exact.grid.shape).copy()
+    check_exact(place, exact._replace(grid=one_place))
+
+
+def test_borders(place: Place, dtype: Any, rng: np.random.Generator) -> None:
+    compute = coordinate_dtype(dtype)
+    h, w = 4, 8
+    one = np.array(1, compute)
+    steps = []
+    for extent in (w, h):
+        edges = normalised(np.array([-5, -1, -0.5, 0, 0.5, extent - 1, extent - 0.5, extent, extent + 5]), extent)
+        edges = edges.astype(compute)
+        steps.append(np.concatenate([np.nextafter(edges, -9 * one), edges, np.nextafter(edges, 9 * one)]))
+    x, y = np.meshgrid(*steps)
+    grid = np.stack([x, y], axis=-1)[None]
+    case = GridCase(normal(rng, (1, 2, h, w), dtype), grid, normal(rng, (1, 2, *grid.shape[1:3]), dtype))
+    check_close(place, case)
+
+
+NAN, INF = float("nan"), float("inf")
+BAD_COORDINATES = [NAN, INF, -INF, 1e20, -1e20, 3e38, -3e38, 2.0**31, -(2.0**31), 2.0**63, 1e-40, 0.1]
+
+
+def test_bad_coordinates(place: Place, dtype: Any, rng: np.random.Generator) -> None:
+    x, y = np.meshgrid(BAD_COORDINATES, BAD_COORDINATES)
+    compute = coordinate_dtype(dtype)
+    grid = np.stack([x, y], axis=-1)[None].astype(compute)
+    case = GridCase(normal(rng, (1, 3, 5, 4), dtype), grid, normal(rng, (1, 3, *x.shape), dtype))
+    output, grad_input, grad_grid = check_close(place, case)
+    missing = np.isnan(x) | np.isnan(y)
+    outside = ~missing & (~np.isfinite(x) | ~np.isfinite(y) | (np.abs(x) > 3) | (np.abs(y) > 3))
+    assert np.isnan(output[0][:, missing]).all()
+    assert_same_bits(output[0][:, outside], np.zeros((3, outside.sum()), dtype))
+    assert_same_bits(grad_grid[0][missing | outside], np.zeros(((missing | outside).sum(), 2), compute))
+    assert np.isfinite(grad_input.astype(np.float64)).all()
+
+
+def test_nan_coordinates_alone_leave_the_gradient_zero(place: Place, dtype: Any, rng: np.random.Generator) -> None:
+    case = random_grid_case(rng, dtype)
+    case = case._replace(grid=np.full_like(case.grid, NAN))
+    grad_input, grad_grid = backward(place, case)
+    assert_same_bits(grad_input, np.zeros_like(case.input))
+    assert_same_bits(grad_grid, np.zeros_like(case.grid))
+    output = forward(place, case)
+    assert np.isnan(output).all()
+    assert_canonical_nans(output)
+
+
+@pytest.mark.parametrize("bad", [INF, -INF, NAN])
+def test_nonfinite_values_stay_where_they_have_weight(
+    place: Place, dtype: Any, rng: np.random.Generator, bad: float
+) -> None:
+    # On the lattice a quarter of the samples lies on a pixel's row or column, where neighbours weigh exactly 0.
+    case = lattice_grid_case(rng, dtype, (2, 2, 4, 8), (6, 6))
+    image, gradient = case.input.copy(), case.grad_output.copy()
+    image[0, 0, 2, 3] = bad
+    gradient[1, 1, 3, 3] = gradient[1, 0, 0, 5] = bad
+    assert_exact(forward(place, case._replace(input=image)), oracle_forward(case._replace(input=image)))
+    # One at a time, so that which infinities meet does not depend on how a term is factored.
+    bad_gradient = case._replace(grad_output=gradient)
+    assert_exact(backward(place, bad_gradient)[0], oracle_backward(bad_gradient)[0])
+    grad_grid = backward(place, bad_gradient)[1]
+    touched = ~np.isfinite(gradient.astype(np.float64)).all(axis=1)
+    assert_same_bits(grad_grid[~touched], backward(place, case)[1][~touched])
+    assert_canonical_nans(grad_grid)
+    bad_image = case._replace(input=image, grad_output=np.ones_like(gradient))
+    assert_exact(backward(place, bad_image)[1], oracle_backward(bad_image)[1])
+
+
+@pytest.mark.parametrize(("x", "y"), [(2.0, 1.0), (2.0, 1.5), (2.5, 1.0), (0.0, 0.0), (3.0, 3.0), (-1.0, 2.0)])
+@pytest.mark.parametrize("bad", [INF, NAN])
+def test_weights_of_zero_do_not_leak(place: Place, dtype: Any, x: float, y: float, bad: float) -> None:
+    grid = np.array([normalised(np.array(x), 4), normalised(np.array(y), 4)]).reshape(1, 1, 1, 2)
+    ones = GridCase(np.ones((1, 1, 4, 4), dtype), grid.astype(coordinate_dtype(dtype)), np.ones((1, 1, 1, 1), dtype))
+    weighted = backward(place, ones)[0] != 0
+    # Everything bad but the pixels that the sample sees: output as if nothing were.
+    image = np.where(weighted, dtype.type(1), dtype.type(bad))
+    assert_same_bits(forward(place, ones._replace(input=image)), forward(place, ones))
+    # A bad gradient reaches these pixels and no other.
+    gradient = np.full((1, 1, 1, 1), bad, dtype)
+    grad_input = backward(place, ones._replace(grad_output=gradient))[0]
+    assert_same_bits(grad_input != 0, weighted)
+    # Slope in x needs a row's weight only, and the other way round: the oracle knows which taps those are.
+    one_sided = ones._replace(input=image)
+    assert_exact(backward(place, one_sided)[1], oracle_backward(one_sided)[1])
+
+
+def test_opposite_infinities_make_the_canonical_nan(place: Place, dtype: Any) -> None:
+    image = np.zeros((1, 1, 1, 2), dtype)
+    image[0, 0, 0] = [INF, -INF]
+    grid = np.zeros((1, 1, 2, 2), coordinate_dtype(dtype))
+    gradient = np.array([INF, -INF]).reshape(1, 1, 1, 2).astype(dtype)
+    output = forward(place, GridCase(image, grid, gradient))
+    assert np.isnan(output).all()
+    assert_canonical_nans(output)
+    grad_input, grad_grid = backward(place, GridCase(np.ones_like(image), grid, gradient))
+    assert np.isnan(grad_input).all()
+    assert_canonical_nans(grad_input)
+    assert_canonical_nans(grad_grid)
+
+
+@pytest.mark.parametrize(
+    ("shape", "output_size"),
+    [
+        ((0, 3, 4, 5), (2, 2)),
+        ((2, 0, 4, 5), (2, 2)),
+        ((2, 3, 0, 5), (2, 2)),
+        ((2, 3, 4, 0), (2, 2)),
+        ((2, 3, 4, 5), (0, 2)),
+        ((2, 3, 4, 5), (2, 0)),
+        ((0, 0, 0, 0), (0, 0)),
+    ],
+    ids=["no-images", "no-channels", "no-rows", "no-columns", "no-output-rows", "no-output-columns", "nothing"],
+)
+def test_empty_problems_write_zeros(
+    place: Place, dtype: Any, shape: tuple[int, int, int, int], output_size: tuple[int, int]
+) -> None:
+    n, c, _, _ = shape
+    grid = np.full((n, *output_size, 2), 0.25, coordinate_dtype(dtype))
+    case = GridCase(np.ones(shape, dtype), grid, np.ones((n, c, *output_size), dtype))
+    # Only an output of an empty input or of no channels has elements here, and they are 0.
+    assert_same_bits(forward(place, case), np.zeros_like(case.grad_output))
+    grad_input, grad_grid = backward(place, case)
+    assert_same_bits(grad_input, np.zeros_like(case.input))
+    assert_same_bits(grad_grid, np.zeros_like(grid))
+
+
+def test_layout_does_not_change_bits(place: Place, dtype: Any, rng: np.random.Generator) -> None:
+    case = random_grid_case(rng, dtype)
+    output, gradients = forward(place, case), backward(place, case)
+    for layout in (place.transposed, place.every_second, place.misaligned):
+        grid = layout(case.grid)
+        assert_same_bits(forward(place, case, layout(case.input), grid), output)
+        again = backward(place, case, layout(case.grad_output), layout(case.input), grid)
+        for one, two in zip(gradients, again, strict=True):
+            assert_same_bits(two, one)
+
+
+def test_broadcast_input(place: Place, dtype: Any, rng: np.random.Generator) -> None:
+    case = random_grid_case(rng, dtype, (3, 2, 4, 5))
+    case = case._replace(input=np.repeat(case.input[:1], 3, axis=0))
+    # One image for the whole batch, with a batch stride of 0.
+    shared = np.broadcast_to(case.input[:1], case.input.shape)
+    assert_same_bits(forward(place, case, input=place.array(shared)), forward(place, case))
+
+
+@pytest.mark.parametrize("name", ["f16", "bf16"])
+def test_sixteen_bit_grids_are_widened(backend: str, rng: np.random.Generator, name: str) -> None:
+    from place import place_for
+
+    dtype = DTYPES[name]
+    place = place_for(backend, dtype)
+    if place is None:
+        pytest.skip("no torch")
+    case = lattice_grid_case(rng, dtype)
+    narrow = case._replace(grid=case.grid.astype(dtype))
+    assert (narrow.grid == case.grid).all()
+    assert_same_bits(forward(place, narrow), forward(place, case))
+    grad_input, grad_grid = backward(place, narrow)
+    wide_input, wide_grid = backward(place, case)
+    assert_same_bits(grad_input, wide_input)
+    # The gradient to a 16-bit grid comes back in 16 bits, rounded once.
+    assert_same_bits(grad_grid, wide_grid.astype(dtype))
+
+
+def test_float32_grid_of_sixteen_bit_input_has_a_float32_gradient(place: Place, dtype: Any) -> None:
+    case = random_grid_case(np.random.default_rng(0), dtype)
+    _, grad_grid = pybaracuda.grid_sample_backward(
+        place.array(case.grad_output), place.array(case.input), place.array(case.grid)
+    )
+    assert place.numpy(grad_grid).dtype == coordinate_dtype(dtype)
+
+
+COORDINATES = st.one_of(
+    st.floats(-1.5, 1.5, width=32),
+    st.sampled_from([-1.0, 0.0, -0.0, 1.0, 0.25, NAN, INF, -INF, 1e20, -3e38, 2.0**31, 1e-40]),
+)
+
+
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    name=st.sampled_from(list(DTYPES)),
+    channels=st.integers(0, 4),
+    h=st.integers(1, 9),
+    w=st.integers(1, 9),
+    samples=st.lists(st.tuples(COORDINATES, COORDINATES), max_size=8),
+)
+def test_any_coordinates(
+    seed: int, name: str, channels: int, h: int, w: int, samples: list[tuple[float, float]]
+) -> None:
+    rng, dtype = np.random.default_rng(seed), DTYPES[name]
+    grid = np.array(samples).reshape(1, 1, -1, 2).astype(coordinate_dtype(dtype))
+    case = GridCase(normal(rng, (1, channels, h, w), dtype), grid, normal(rng, (1, channels, 1, len(samples)), dtype))
+    check_close(Place(), case)
+
+
+@given(seed=st.integers(0, 2**32 - 1), name=st.sampled_from(list(DTYPES)), data=st.data())
+def test_any_lattice_problem_is_exact(seed: int, name: str, data: st.DataObject) -> None:
+    rng, dtype = np.random.default_rng(seed), DTYPES[name]
+    extents = st.sampled_from([1, 2, 4, 8, 16])
+    shape = (data.draw(st.integers(1, 3)), data.draw(st.integers(0, 5)), data.draw(extents), data.draw(extents))
+    case = lattice_grid_case(rng, dtype, shape, (data.draw(st.integers(1, 6)), data.draw(st.integers(1, 6))))
+    check_exact(Place(), case._replace(grad_output=integers(rng, case.grad_output.shape, dtype, 1)))

@@ -1,0 +1,300 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The oracle is judged here, without the library: what it imports, and whether frameworks agree with it."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import oracle
+import peers
+import pytest
+from lattice import (
+    integers,
+    lattice_grid_case,
+    lattice_roi_case,
+    lattice_theta,
+    normal,
+    quantized_case,
+    random_grid_case,
+    random_roi_case,
+    segment_case,
+)
+from oracle.affine_grid import affine_grid_2d, affine_grid_2d_backward
+from oracle.grid_sample import grid_sample_2d, grid_sample_2d_backward
+from oracle.pad import pad_constant, pad_constant_backward
+from oracle.quantize import dequantize_per_channel, dequantize_per_channel_backward
+from oracle.roi_align import roi_align, roi_align_backward
+from oracle.segment import unsorted_segment_argmax, unsorted_segment_max, unsorted_segment_max_backward
+from oracle.sums import Array, Sum
+from tolerance import (
+    AFFINE_GRID_ROUNDINGS,
+    AFFINE_GRID_THETA_ROUNDINGS,
+    GRID_SAMPLE_GRID_ROUNDINGS,
+    GRID_SAMPLE_INPUT_ROUNDINGS,
+    GRID_SAMPLE_ROUNDINGS,
+    ROI_ALIGN_PASSES,
+    ROI_ALIGN_ROUNDINGS,
+    rounded,
+    tolerance,
+)
+
+MODULES = sorted(Path(oracle.__file__).parent.glob("*.py"))
+F64 = np.dtype(np.float64)
+
+
+@pytest.mark.parametrize("module", MODULES, ids=lambda path: path.stem)
+def test_oracle_imports_numpy_and_itself_only(module: Path) -> None:
+    imported: set[str] = set()
+    for node in ast.walk(ast.parse(module.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            imported.update(alias.name.split(".")[0] for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0
+            imported.add(str(node.module).split(".")[0])
+    assert imported <= {"__future__", "collections", "numpy", "oracle", "typing"}
+
+
+def peer_named(request: pytest.FixtureRequest, name: str) -> str:
+    """The peer; a test of an absent PyTorch is skipped through its fixture."""
+    if name == "torch":
+        request.getfixturevalue("torch")
+    return name
+
+
+def assert_peer_agrees(peer: Array | None, expected: Sum, extra: int, slack: Any = 0.0, passes: int = 1) -> None:
+    """A float64 result of another implementation within the bound, and within what its positions may differ by."""
+    if peer is None:
+        return
+    bound = tolerance(F64, passes * expected.terms, expected.magnitude, extra) + slack
+    assert peer.shape == expected.value.shape
+    error = np.abs(peer - expected.value)
+    assert (error <= bound).all(), f"off by {error.max()}"
+
+
+def dot(one: Array, two: Array) -> float:
+    return float(np.sum(one.astype(np.float64) * two.astype(np.float64)))
+
+
+@pytest.mark.parametrize("coordinate_dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("aligned", [False, True])
+@pytest.mark.parametrize("sampling_ratio", [1, 2, 4, -1])
+def test_roi_align_is_adjoint(
+    rng: np.random.Generator, sampling_ratio: int, aligned: bool, coordinate_dtype: Any
+) -> None:
+    case = lattice_roi_case(rng, np.float64, sampling_ratio, aligned)
+    options = {**case.options, "coordinate_dtype": coordinate_dtype}
+    output = roi_align(case.input, case.boxes, case.output_size, **options)
+    gradient = roi_align_backward(case.grad_output, case.boxes, case.input.shape, **options)
+    assert dot(output.value, case.grad_output) == dot(case.input, gradient.value)
+    # The lattice keeps its promise: every value is a float32, whatever the order of the sum.
+    for part in (output.value, output.magnitude, gradient.value, gradient.magnitude):
+        assert (part == part.astype(np.float32)).all()
+        assert (part * 2**12 == np.rint(part * 2**12)).all()
+        assert np.abs(part).max() < 2**12
+
+
+@pytest.mark.parametrize("peer", peers.ROI_PEERS)
+@pytest.mark.parametrize("aligned", [False, True])
+@pytest.mark.parametrize("sampling_ratio", [1, 3, -1])
+def test_roi_align_agrees_with_peers(rng: np.random.Generator, peer: str, sampling_ratio: int, aligned: bool) -> None:
+    scale = float(np.float32(0.3))
+    case = random_roi_case(rng, np.float64, sampling_ratio, aligned, scale, (2, 2, 7, 6), (2, 3), 10)
+    output, grad_input = peers.roi_align(peer, case)
+    expected = roi_align(case.input, case.boxes, case.output_size, **case.options)
+    assert_peer_agrees(output, expected, ROI_ALIGN_ROUNDINGS, passes=ROI_ALIGN_PASSES)
+    gradient = roi_align_backward(case.grad_output, case.boxes, case.input.shape, **case.options)
+    assert_peer_agrees(grad_input, gradient, ROI_ALIGN_ROUNDINGS, passes=ROI_ALIGN_PASSES)
+
+
+def test_roi_align_by_hand() -> None:
+    image = np.arange(16.0).reshape(1, 1, 4, 4)
+    # One bin, one sample at (1.5, 0.5): the mean of four neighbours.
+    output = roi_align(image, [[0, 1, 0, 2, 1]], (1, 1), sampling_ratio=1)
+    assert output.value.item() == (1 + 2 + 5 + 6) / 4
+    assert output.terms.item() == 4
+    # Half a pixel to the left and up when aligned: exactly on pixel (1, 0), one tap.
+    output = roi_align(image, [[0, 1, 0, 2, 1]], (1, 1), sampling_ratio=1, aligned=True)
+    assert output.value.item() == 1
+    assert output.terms.item() == 1
+    # Beyond the border by up to one pixel the edge counts, then nothing does.
+    for x, expected in ((-1.0, 4.0), (-1.001, 0.0), (4.0, 7.0), (4.001, 0.0)):
+        box = [[0, x - 0.5, 0.5, x + 0.5, 1.5]]
+        assert roi_align(image, box, (1, 1), sampling_ratio=1).value.item() == expected
+    # Out of range in the batch, not a number, and 2^20 samples a bin and one more.
+    for box in ([1, 0, 0, 2, 2], [-1, 0, 0, 2, 2], [0, np.nan, 0, 2, 2], [0, 0, 0, np.inf, 2]):
+        assert roi_align(image, [box], (1, 1)).terms.sum() == 0
+    assert roi_align(image, [[0, 0, 0, 2**20, 2]], (1, 1)).terms.sum() > 0
+    assert roi_align(image, [[0, 0, 0, 2**20 + 1, 2]], (1, 1)).terms.sum() == 0
+
+
+def test_grid_sample_is_adjoint(rng: np.random.Generator) -> None:
+    case = lattice_grid_case(rng, np.float64)
+    output = grid_sample_2d(case.input, case.grid)
+    grad_input, _ = grid_sample_2d_backward(case.grad_output, case.input, case.grid)
+    assert dot(output.value, case.grad_output) == dot(case.input, grad_input.value)
+
+
+def test_grid_gradient_is_the_slope(rng: np.random.Generator) -> None:
+    # Bilinear interpolation is linear within a pixel: a central difference there has rounding error only.
+    case = random_grid_case(rng, np.float64, (1, 2, 5, 4), (3, 4))
+    cell = np.floor(rng.uniform(-1, 4, case.grid.shape)) + rng.uniform(0.25, 0.75, case.grid.shape)
+    grid = np.stack([(2 * cell[..., 0] + 1) / 4 - 1, (2 * cell[..., 1] + 1) / 5 - 1], axis=-1)
+    _, gradient = grid_sample_2d_backward(case.grad_output, case.input, grid)
+    step = 2.0**-6
+    for axis in (0, 1):
+        moved = np.zeros(2)
+        moved[axis] = step
+        ahead = grid_sample_2d(case.input, grid + moved)
+        behind = grid_sample_2d(case.input, grid - moved)
+        slope = np.sum((ahead.value - behind.value) * case.grad_output, axis=1) / (2 * step)
+        scale = np.sum((ahead.magnitude + behind.magnitude) * np.abs(case.grad_output), axis=1) / (2 * step)
+        # 4 taps and 4 roundings each way, 2 channels, and coordinates rounded when moved: 2^-53 of 5 pixels.
+        bound = tolerance(F64, 16, scale, 8) + 5 * 2.0**-52 * np.abs(case.input).max() * 16
+        assert (np.abs(slope - gradient.value[..., axis]) <= bound).all()
+
+
+@pytest.mark.parametrize("peer", peers.GRID_PEERS)
+def test_grid_sample_agrees_with_peers_exactly_on_the_lattice(
+    request: pytest.FixtureRequest, rng: np.random.Generator, peer: str
+) -> None:
+    case = lattice_grid_case(rng, np.float32, (2, 2, 4, 8), (3, 5))
+    output, grad_input, grad_grid = peers.grid_sample(peer_named(request, peer), case)
+    expected_input, expected_grid = grid_sample_2d_backward(case.grad_output, case.input, case.grid)
+    assert (output == grid_sample_2d(case.input, case.grid).value).all()
+    assert grad_input is None or (grad_input == expected_input.value).all()
+    assert grad_grid is None or (grad_grid == expected_grid.value).all()
+
+
+@pytest.mark.parametrize("peer", ["torch", "jax"])  # ONNX's evaluator rounds positions to float32
+def test_grid_sample_agrees_with_peers(request: pytest.FixtureRequest, rng: np.random.Generator, peer: str) -> None:
+    case = random_grid_case(rng, np.float64)
+    output, grad_input, grad_grid = peers.grid_sample(peer_named(request, peer), case)
+    slack = peers.grid_sample_slack(case)
+    expected_input, expected_grid = grid_sample_2d_backward(case.grad_output, case.input, case.grid)
+    assert_peer_agrees(output, grid_sample_2d(case.input, case.grid), GRID_SAMPLE_ROUNDINGS, slack[0])
+    assert_peer_agrees(grad_input, expected_input, GRID_SAMPLE_INPUT_ROUNDINGS, slack[1])
+    assert_peer_agrees(grad_grid, expected_grid, GRID_SAMPLE_GRID_ROUNDINGS, slack[2])
+
+
+def test_grid_sample_of_bad_coordinates_by_hand() -> None:
+    image = np.ones((1, 1, 2, 2))
+    grid = np.array([[np.nan, 0], [0, np.nan], [np.inf, 0], [0, -np.inf], [3e38, 0], [np.inf, np.nan]])
+    output = grid_sample_2d(image, grid.reshape(1, 1, 6, 2), coordinate_dtype=np.float32)
+    np.testing.assert_array_equal(output.value.ravel(), [np.nan, np.nan, 0, 0, 0, np.nan])
+    grad_input, grad_grid = grid_sample_2d_backward(np.ones((1, 1, 1, 6)), image, grid.reshape(1, 1, 6, 2))
+    assert not grad_input.terms.any()
+    assert not grad_grid.value.any()
+
+
+@pytest.mark.parametrize("align_corners", [False, True])
+def test_affine_grid_is_adjoint(rng: np.random.Generator, align_corners: bool) -> None:
+    # 1, 2, 4, ... and with corners 2, 3, 5, ... pixels: the base coordinates are exact.
+    size = (2, 1, 5, 9) if align_corners else (2, 1, 4, 8)
+    theta, gradient = lattice_theta(rng, 2, F64), integers(rng, (2, *size[2:], 2), F64)
+    grid = affine_grid_2d(theta, size, align_corners)
+    assert dot(grid.value, gradient) == dot(theta, affine_grid_2d_backward(gradient, size, align_corners).value)
+
+
+@pytest.mark.parametrize("size", [(2, 1, 5, 7), (1, 1, 1, 6), (1, 1, 64, 33)])
+def test_affine_grid_agrees_with_torch(torch: Any, rng: np.random.Generator, size: tuple[int, int, int, int]) -> None:
+    n, _, h, w = size
+    theta, gradient = normal(rng, (n, 2, 3), F64), normal(rng, (n, h, w, 2), F64)
+    grid, grad_theta = peers.affine_grid("torch", theta, size, gradient)
+    base = peers.base_slack(F64)
+    assert_peer_agrees(grid, affine_grid_2d(theta, size), AFFINE_GRID_ROUNDINGS, base * np.abs(theta).sum())
+    expected = affine_grid_2d_backward(gradient, size)
+    assert_peer_agrees(grad_theta, expected, AFFINE_GRID_THETA_ROUNDINGS, base * np.abs(gradient).sum())
+
+
+def test_affine_grid_agrees_with_onnx_exactly_on_the_lattice(rng: np.random.Generator) -> None:
+    theta, size = lattice_theta(rng, 2, np.float32), (2, 1, 4, 8)
+    grid, _ = peers.affine_grid("onnx", theta, size, np.zeros((2, 4, 8, 2), np.float32))
+    assert (grid == affine_grid_2d(theta, size).value).all()
+
+
+@pytest.mark.parametrize("peer", peers.PAD_PEERS)
+@pytest.mark.parametrize(
+    ("shape", "low", "high"),
+    [((4,), (1,), (2,)), ((3, 5), (0, 2), (1, 0)), ((2, 3, 4), (0, 1, 3), (2, 0, 1)), ((4, 5), (-1, 2), (2, -3))],
+)
+def test_pad_agrees_with_peers(
+    request: pytest.FixtureRequest, rng: np.random.Generator, peer: str, shape: Any, low: Any, high: Any
+) -> None:
+    if peer == "onnx" and min(*low, *high, 0) < 0:
+        return  # np.pad, which ONNX's evaluator calls, does not crop
+    values = normal(rng, shape, F64)
+    expected = pad_constant(values, low, high, 1.5)
+    gradient = normal(rng, expected.shape, F64)
+    output, grad_input = peers.pad(peer_named(request, peer), values, low, high, 1.5, gradient)
+    np.testing.assert_array_equal(output, expected)
+    expected_gradient = pad_constant_backward(gradient, low, high)
+    assert grad_input is None or (grad_input == expected_gradient).all()
+    zero_padded = pad_constant(integers(rng, shape, F64), low, high)
+    whole = integers(rng, expected.shape, F64)
+    inner = pad_constant_backward(zero_padded, low, high)
+    assert dot(zero_padded, whole) == dot(inner, pad_constant_backward(whole, low, high))
+
+
+@pytest.mark.parametrize("peer", peers.SEGMENT_PEERS)
+def test_segment_max_agrees_with_peers_without_ties(
+    request: pytest.FixtureRequest, rng: np.random.Generator, peer: str
+) -> None:
+    case = segment_case(rng, np.float64, np.int64, ties=False)
+    output, grad_input = peers.segment_max(peer_named(request, peer), case)
+    np.testing.assert_array_equal(unsorted_segment_max(case.input, case.segment_ids, case.num_segments), output)
+    expected = unsorted_segment_max_backward(case.grad_output, case.input, case.segment_ids)
+    np.testing.assert_array_equal(expected, grad_input)
+
+
+def test_segment_argmax_by_hand() -> None:
+    nan, inf = np.nan, np.inf
+    column = np.array([1, 5, 5, -0.0, 0.0, -inf, nan, 7, nan, 2, 2])[:, None]
+    ids = np.array([0, 0, 0, 1, 1, 2, 3, 3, 3, 9, -1])
+    arg = unsorted_segment_argmax(column, ids, 5)
+    np.testing.assert_array_equal(arg[:, 0], [1, 3, 5, 6, -1])
+    best = unsorted_segment_max(column, ids, 5)[:, 0]
+    np.testing.assert_array_equal(best, [5, -0.0, -inf, nan, -inf])
+    assert np.signbit(best[1])
+    gradient = unsorted_segment_max_backward(np.arange(1.0, 6.0)[:, None], column, ids)
+    np.testing.assert_array_equal(gradient[:, 0], [0, 1, 0, 2, 0, 3, 4, 0, 0, 0, 0])
+
+
+def test_segment_gradient_conserves_its_sum(rng: np.random.Generator) -> None:
+    case = segment_case(rng, np.float64)
+    gradient = integers(rng, case.grad_output.shape, F64, 9)
+    filled = np.unique(case.segment_ids[(case.segment_ids >= 0) & (case.segment_ids < case.num_segments)])
+    routed = unsorted_segment_max_backward(gradient, case.input, case.segment_ids)
+    np.testing.assert_array_equal(routed.sum(axis=0), gradient[filled].sum(axis=0))
+
+
+@pytest.mark.parametrize("peer", peers.DEQUANTIZE_PEERS)
+@pytest.mark.parametrize("quantized", [np.int8, np.uint8])
+def test_dequantize_agrees_with_peers(
+    request: pytest.FixtureRequest, rng: np.random.Generator, peer: str, quantized: Any
+) -> None:
+    case = quantized_case(rng, np.float32, quantized, (3, 4, 5), 1)
+    output = peers.dequantize(peer_named(request, peer), case)
+    expected = dequantize_per_channel(case.input, case.scale, case.zero_point, case.axis)
+    # Some of torch's paths fold -scale * zero_point into a fused multiply-add: two roundings of |scale| * 383.
+    bound = 0.0 if peer == "onnx" else tolerance(np.float32, 1, np.abs(case.scale).max() * (255 + 128), 1)
+    assert (np.abs(output - rounded(expected, np.float32)) <= bound).all()
+
+
+def test_dequantize_is_adjoint(rng: np.random.Generator) -> None:
+    values, gradient = integers(rng, (3, 4, 5), F64), integers(rng, (3, 4, 5), F64)
+    scale = np.array([0.5, 2.0, 0.25, 1.0])
+    output = dequantize_per_channel(values, scale, np.zeros(4), 1)
+    assert dot(output, gradient) == dot(values, dequantize_per_channel_backward(gradient, scale, 1))
+
+
+def test_rounding_to_bfloat16_happens_once() -> None:
+    from place import DTYPES
+
+    just_above_a_tie = 1 + 2.0**-8 + 2.0**-40
+    np.testing.assert_array_equal(
+        rounded(np.array([just_above_a_tie, 1 + 2.0**-8, -just_above_a_tie]), DTYPES["bf16"]).astype(np.float64),
+        [1 + 2.0**-7, 1.0, -1 - 2.0**-7],
+    )

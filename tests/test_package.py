@@ -1,0 +1,323 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The package as such: what it exports, loads, refuses to load, prints and imports; no result is judged here."""
+
+from __future__ import annotations
+
+import ctypes
+import inspect
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import pybaracuda
+from pybaracuda import _abi, _library, _machine
+
+PACKAGE = Path(pybaracuda.__file__).parent
+FUNCTIONS = [
+    "affine_grid",
+    "affine_grid_backward",
+    "dequantize_per_channel",
+    "dequantize_per_channel_backward",
+    "grid_sample",
+    "grid_sample_backward",
+    "pad",
+    "pad_backward",
+    "roi_align",
+    "roi_align_backward",
+    "unsorted_segment_max",
+    "unsorted_segment_max_backward",
+]
+
+
+def python(code: str, **variables: str) -> str:
+    """What a fresh interpreter prints for some code."""
+    environment = {**os.environ, **variables, "PYTHONPATH": str(PACKAGE.parent)}
+    done = subprocess.run(
+        [sys.executable, *code.split()] if code.startswith("-m ") else [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        env=environment,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+# ---- names and texts
+
+
+def test_every_public_name_is_there_and_listed() -> None:
+    assert len(set(pybaracuda.__all__)) == len(pybaracuda.__all__)
+    for name in pybaracuda.__all__:
+        assert getattr(pybaracuda, name) is not None, name
+    public = {
+        name
+        for name, value in vars(pybaracuda).items()
+        if not name.startswith("_") and not inspect.ismodule(value) and name not in ("annotations", "TYPE_CHECKING")
+    }
+    assert public == set(pybaracuda.__all__) - {"__version__"}
+    assert set(FUNCTIONS) <= public
+    with pytest.raises(AttributeError, match="nothing"):
+        _ = pybaracuda.nothing
+
+
+def test_every_public_thing_is_documented() -> None:
+    for name in pybaracuda.__all__:
+        value = getattr(pybaracuda, name)
+        if inspect.isclass(value) or inspect.isfunction(value):
+            assert inspect.getdoc(value), name
+            for member, attribute in vars(value).items() if inspect.isclass(value) else ():
+                if not member.startswith("_") and (inspect.isfunction(attribute) or isinstance(attribute, property)):
+                    assert inspect.getdoc(attribute), (name, member)
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_functions_state_their_contract(name: str) -> None:
+    function = getattr(pybaracuda, name)
+    text = inspect.getdoc(function)
+    assert text is not None
+    for section in ("Parameters", "Returns", "Raises", "Notes"):
+        assert f"{section}\n{'-' * len(section)}\n" in text, section
+    assert "threads" in text
+    signature = inspect.signature(function)
+    for parameter in signature.parameters.values():
+        assert parameter.name in text
+    for keyword in ("out", "stream"):
+        assert signature.parameters[keyword].kind is inspect.Parameter.KEYWORD_ONLY
+        assert signature.parameters[keyword].default is None
+
+
+def test_keywords_are_torchs_where_torch_has_them() -> None:
+    wanted = {
+        "roi_align": "input boxes output_size spatial_scale sampling_ratio aligned",
+        "grid_sample": "input grid mode padding_mode align_corners",
+        "affine_grid": "theta size align_corners",
+        "pad": "input pad_low pad_high mode value",
+        "unsorted_segment_max": "input segment_ids num_segments",
+        "dequantize_per_channel": "input scale zero_point axis",
+        "roi_align_backward": "grad_output boxes input_shape spatial_scale sampling_ratio aligned",
+        "grid_sample_backward": "grad_output input grid mode padding_mode align_corners",
+        "affine_grid_backward": "grad_grid size align_corners",
+        "pad_backward": "grad_output pad_low pad_high mode",
+        "unsorted_segment_max_backward": "grad_output input segment_ids",
+        "dequantize_per_channel_backward": "grad_output scale axis",
+    }
+    for name, keywords in wanted.items():
+        assert list(inspect.signature(getattr(pybaracuda, name)).parameters) == [*keywords.split(), "out", "stream"]
+
+
+def test_the_package_is_typed() -> None:
+    assert (PACKAGE / "py.typed").is_file()
+
+
+# ---- imports
+
+
+def test_importing_and_running_brings_in_no_framework() -> None:
+    printed = python(
+        "import sys, numpy, pybaracuda\n"
+        "pybaracuda.roi_align(numpy.ones((1, 1, 4, 4), 'f4'), numpy.zeros((1, 5), 'f4'), 2)\n"
+        "pybaracuda.backend_available('cuda')\n"
+        "print(sorted({name.partition('.')[0] for name in sys.modules} & "
+        "{'torch', 'jax', 'cupy', 'cuda', 'ml_dtypes', 'matplotlib'}))"
+    )
+    assert printed.strip() == "[]"
+
+
+def test_importing_loads_no_library() -> None:
+    printed = python(
+        "import pybaracuda\nprint([line for line in open('/proc/self/maps') if 'baracuda_kernels' in line])"
+    )
+    assert printed.strip() == "[]"
+
+
+# ---- libraries
+
+
+def test_paths() -> None:
+    path = pybaracuda.library_path("cpu")
+    assert path.name == "libbaracuda_kernels_cpu.so"
+    assert path.is_file()
+    header = pybaracuda.include_dir() / "baracuda_kernels.h"
+    assert f"UINT64_C({_abi.ABI_HASH:#018x})" in header.read_text()
+    for function in (pybaracuda.library_path, pybaracuda.backend_problem, pybaracuda.raw):
+        with pytest.raises(ValueError, match="'rocm'; wanted 'cpu' or 'cuda'"):
+            function("rocm")
+
+
+def test_a_missing_library_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(pybaracuda, "__path__", [str(tmp_path)])
+    with pytest.raises(pybaracuda.BackendUnavailableError, match=r"the cpu library is not installed: .*_cpu\.so"):
+        pybaracuda.library_path("cpu")
+    with pytest.raises(pybaracuda.BackendUnavailableError, match=r"libbaracuda_kernels\.so .*BARACUDA_CUDA=ON"):
+        pybaracuda.library_path("cuda")
+    with pytest.raises(FileNotFoundError, match=r"baracuda_kernels\.h"):
+        pybaracuda.include_dir()
+    # An editable install has two folders; whichever holds the library will do.
+    other = tmp_path / "other"
+    (other / "lib").mkdir(parents=True)
+    shutil.copy(_library.load("cpu").path, other / "lib" / "libbaracuda_kernels_cpu.so")
+    monkeypatch.setattr(pybaracuda, "__path__", [str(tmp_path), str(other)])
+    assert pybaracuda.library_path("cpu") == other / "lib" / "libbaracuda_kernels_cpu.so"
+
+
+@pytest.fixture
+def compiler() -> str:
+    found = next((path for path in map(shutil.which, ("cc", "gcc", "c++", "g++")) if path), None)
+    assert found is not None, "a C compiler is needed, as to build the library"
+    return found
+
+
+def test_a_library_of_another_build_is_refused(compiler: str, tmp_path: Path) -> None:
+    source = tmp_path / "stale.c"
+    source.write_text(
+        "#include <stdint.h>\n"
+        'const char* baracuda_kernels_last_error(void) { return ""; }\n'
+        'const char* baracuda_kernels_version(void) { return "0.0.0"; }\n'
+        'const char* baracuda_kernels_backend_name(void) { return "cpu"; }\n'
+        "uint64_t baracuda_kernels_abi_hash(void) { return UINT64_C(0x1234); }\n"
+    )
+    library = tmp_path / "stale.so"
+    subprocess.run([compiler, "-x", "c", "-shared", "-fPIC", str(source), "-o", str(library)], check=True)
+    with pytest.raises(pybaracuda.BackendUnavailableError) as caught:
+        _library.Library("cpu", library)
+    text = str(caught.value)
+    assert str(library) in text
+    assert "0x0000000000001234" in text
+    assert f"{_abi.ABI_HASH:#018x}" in text
+
+
+def test_what_is_no_library_of_ours_is_refused(compiler: str, tmp_path: Path) -> None:
+    text_file = tmp_path / "text.so"
+    text_file.write_text("not a library")
+    with pytest.raises(pybaracuda.BackendUnavailableError, match="the cpu library does not load"):
+        _library.Library("cpu", text_file)
+    source = tmp_path / "other.c"
+    source.write_text("int answer(void) { return 42; }\n")
+    other = tmp_path / "other.so"
+    subprocess.run([compiler, "-x", "c", "-shared", "-fPIC", str(source), "-o", str(other)], check=True)
+    with pytest.raises(pybaracuda.BackendUnavailableError, match="is not a baracuda_kernels library"):
+        _library.Library("cpu", other)
+
+
+def test_raw_has_every_signature() -> None:
+    raw = pybaracuda.raw("cpu")
+    assert pybaracuda.raw("cpu") is raw
+    counts = {"run": 3, "can_implement": 0, "workspace_size": 0, "run_packed": 0}
+    for operator in _abi.OPERATORS.values():
+        tensors = sum(isinstance(parameter, _abi.Tensor) for parameter in operator.parameters)
+        values = sum(parameter.name == "value" for parameter in operator.parameters)
+        for variant in operator.variants.values():
+            for verb, extra in counts.items():
+                function = getattr(raw, f"baracuda_kernels_{operator.name}_{variant.token}_{verb}")
+                wanted = len(operator.parameters) + extra
+                if verb == "workspace_size":
+                    wanted -= tensors + values
+                assert len(function.argtypes) == (1 if verb == "run_packed" else wanted)
+                assert function.restype is (ctypes.c_size_t if verb == "workspace_size" else ctypes.c_int32)
+    assert raw.baracuda_kernels_backend_name() == b"cpu"
+    assert raw.baracuda_kernels_abi_hash() == _abi.ABI_HASH
+    with pytest.raises(ctypes.ArgumentError):
+        raw.baracuda_kernels_roi_align_f32_workspace_size(1, 1, 1, 1, 1, 1, 1, "1", 0, 0)
+
+
+def test_both_libraries_may_be_loaded_together(tmp_path: Path) -> None:
+    # They export one symbol set; each must go on calling its own.
+    if "library is not installed" in (pybaracuda.backend_problem("cuda") or ""):
+        with pytest.raises(pybaracuda.BackendUnavailableError, match="library is not installed"):
+            pybaracuda.raw("cuda")
+        return
+    cuda = pybaracuda.raw("cuda")
+    for _ in range(2):
+        assert cuda.baracuda_kernels_backend_name() == b"cuda"
+        assert pybaracuda.raw("cpu").baracuda_kernels_backend_name() == b"cpu"
+
+
+def test_versions_agree() -> None:
+    library = _library.load("cpu").version
+    assert pybaracuda.__version__.split("+")[0] == library
+    listfile = PACKAGE.parent / "CMakeLists.txt"
+    if listfile.is_file():
+        assert f"VERSION {library}" in listfile.read_text()
+
+
+# ---- the machine and the command line
+
+
+def test_the_instruction_set_can_be_bounded() -> None:
+    order = ["portable", "avx2", "avx512"]
+    best = order.index(_machine.cpu_isa())
+    code = "from pybaracuda import _machine; print(_machine.cpu_isa())"
+    for bound in order:
+        printed = python(code, BARACUDA_CPU_ISA=bound).strip()
+        if "BARACUDA_CPU_ISA" not in os.environ:
+            assert printed == order[min(best, order.index(bound))]
+
+
+def test_the_thread_count_follows_its_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    allowed = min(len(os.sched_getaffinity(0)), 256)
+    for text, wanted in (("3", 3), ("0", allowed), ("-2", allowed), ("many", allowed), ("9999", 256), ("", allowed)):
+        monkeypatch.setenv("BARACUDA_NUM_THREADS", text)
+        assert _machine.cpu_threads() == wanted
+
+
+def test_info_lists_everything() -> None:
+    printed = python("-m pybaracuda info")
+    assert pybaracuda.__version__ in printed
+    assert str(pybaracuda.library_path("cpu")) in printed
+    assert _machine.cpu_isa() in printed
+    problem = pybaracuda.backend_problem("cuda")
+    assert (problem or "available: ") in printed
+    lines = [line.split() for line in printed.splitlines()]
+    for operator in _abi.OPERATORS.values():
+        for variant in operator.variants.values():
+            assert any(line[:3] == [operator.name, variant.token, "yes"] for line in lines), variant
+
+
+def test_info_works_without_any_library(tmp_path: Path) -> None:
+    # Links to the modules, and no folder lib beside them.
+    package = tmp_path / "pybaracuda"
+    package.mkdir()
+    for path in PACKAGE.glob("*.py"):
+        (package / path.name).symlink_to(path)
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, "-m", "pybaracuda", "info"],
+        capture_output=True,
+        text=True,
+        env=environment,
+        cwd=tmp_path,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "cpu: not available: the cpu library is not installed" in done.stdout
+    assert "cuda: not available: the cuda library is not installed" in done.stdout
+    assert "roi_align" in done.stdout
+
+
+@pytest.mark.parametrize("arguments", [[], ["nothing"], ["info", "--loud"]], ids=str)
+def test_a_wrong_command_says_how_to_call_it(arguments: list[str]) -> None:
+    environment = {**os.environ, "PYTHONPATH": str(PACKAGE.parent)}
+    done = subprocess.run(
+        [sys.executable, "-m", "pybaracuda", *arguments], capture_output=True, text=True, env=environment, check=False
+    )
+    assert done.returncode == 2
+    assert "usage: python -m pybaracuda" in done.stderr
+
+
+def test_the_demo_answers_help() -> None:
+    assert "--output" in python("-m pybaracuda demo --help")
+
+
+def test_modules_say_what_belongs_in_them() -> None:
+    for path in sorted(PACKAGE.glob("*.py")):
+        lines: list[Any] = path.read_text().splitlines()
+        start = 1 if lines[0].startswith("# Generated") else 0
+        assert lines[start] == "# SPDX-License-Identifier: Apache-2.0", path.name
+        assert lines[start + 1].startswith('"""'), path.name

@@ -1,0 +1,211 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The library beside PyTorch, JAX and ONNX's reference evaluator, on the CPU; known differences are named here.
+
+Known differences, kept out of the data:
+- torch and JAX share a tie's gradient among the equal rows of a segment; here the first row gets it.
+- torch's CPU grid_sample and affine_grid form positions and base coordinates in another order, so
+  random data are compared in float64 within what that can change; on the lattice all agree exactly.
+- ONNX's evaluator rounds grid positions, and AffineGrid's result, to float32, has no negative pads
+  and no gradients; it takes roi_align's scale in float32.
+- torchvision and ONNX read out of bounds for a batch index out of range.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import peers
+import pytest
+from lattice import (
+    integers,
+    lattice_grid_case,
+    lattice_theta,
+    normal,
+    quantized_case,
+    random_grid_case,
+    random_roi_case,
+    segment_case,
+)
+from oracle.affine_grid import affine_grid_2d, affine_grid_2d_backward
+from oracle.grid_sample import grid_sample_2d, grid_sample_2d_backward
+from oracle.roi_align import roi_align, roi_align_backward
+from oracle.sums import Array, Sum
+from tolerance import (
+    AFFINE_GRID_ROUNDINGS,
+    AFFINE_GRID_THETA_ROUNDINGS,
+    GRID_SAMPLE_GRID_ROUNDINGS,
+    GRID_SAMPLE_INPUT_ROUNDINGS,
+    GRID_SAMPLE_ROUNDINGS,
+    ROI_ALIGN_PASSES,
+    ROI_ALIGN_ROUNDINGS,
+    tolerance,
+)
+
+import pybaracuda
+
+F32, F64 = np.dtype(np.float32), np.dtype(np.float64)
+
+
+def peer_named(request: pytest.FixtureRequest, name: str) -> str:
+    """The peer; a test of an absent PyTorch is skipped through its fixture."""
+    if name == "torch":
+        request.getfixturevalue("torch")
+    return name
+
+
+def assert_agree(ours: Array, theirs: Array | None, sum: Sum, extra: int, slack: Any = 0.0, passes: int = 1) -> None:
+    """Two correct results of one float64 sum are at most two bounds apart, and what their positions differ by."""
+    if theirs is None:
+        return
+    assert ours.shape == theirs.shape
+    bound = 2 * tolerance(F64, passes * sum.terms, sum.magnitude, extra) + slack
+    error = np.abs(ours - theirs)
+    assert (error <= bound).all(), f"off by {error.max()}"
+
+
+def assert_equal(ours: Array, theirs: Array | None) -> None:
+    """The same numbers; the sign of a zero is the framework's own matter."""
+    if theirs is not None:
+        np.testing.assert_array_equal(ours, theirs)
+
+
+@pytest.mark.parametrize("peer", peers.GRID_PEERS)
+def test_grid_sample_on_the_lattice(request: pytest.FixtureRequest, rng: np.random.Generator, peer: str) -> None:
+    case = lattice_grid_case(rng, F32, (2, 2, 4, 8), (3, 5))
+    output, grad_input, grad_grid = peers.grid_sample(peer_named(request, peer), case)
+    ours_input, ours_grid = pybaracuda.grid_sample_backward(case.grad_output, case.input, case.grid)
+    assert_equal(pybaracuda.grid_sample(case.input, case.grid), output)
+    assert_equal(ours_input, grad_input)
+    assert_equal(ours_grid, grad_grid)
+
+
+@pytest.mark.parametrize("peer", ["torch", "jax"])
+def test_grid_sample_on_random_data(request: pytest.FixtureRequest, rng: np.random.Generator, peer: str) -> None:
+    case = random_grid_case(rng, F64)
+    output, grad_input, grad_grid = peers.grid_sample(peer_named(request, peer), case)
+    slack = peers.grid_sample_slack(case)
+    ours_input, ours_grid = pybaracuda.grid_sample_backward(case.grad_output, case.input, case.grid)
+    sum_input, sum_grid = grid_sample_2d_backward(case.grad_output, case.input, case.grid)
+    ours = pybaracuda.grid_sample(case.input, case.grid)
+    assert_agree(ours, output, grid_sample_2d(case.input, case.grid), GRID_SAMPLE_ROUNDINGS, slack[0])
+    assert_agree(ours_input, grad_input, sum_input, GRID_SAMPLE_INPUT_ROUNDINGS, slack[1])
+    assert_agree(ours_grid, grad_grid, sum_grid, GRID_SAMPLE_GRID_ROUNDINGS, slack[2])
+
+
+@pytest.mark.parametrize("size", [(2, 1, 5, 7), (1, 1, 64, 33)])
+def test_affine_grid_beside_torch(torch: Any, rng: np.random.Generator, size: tuple[int, int, int, int]) -> None:
+    n, _, h, w = size
+    theta, gradient = normal(rng, (n, 2, 3), F64), normal(rng, (n, h, w, 2), F64)
+    grid, grad_theta = peers.affine_grid("torch", theta, size, gradient)
+    base = peers.base_slack(F64)
+    ours = pybaracuda.affine_grid(theta, size)
+    assert_agree(ours, grid, affine_grid_2d(theta, size), AFFINE_GRID_ROUNDINGS, base * np.abs(theta).sum())
+    ours = pybaracuda.affine_grid_backward(gradient, size)
+    expected = affine_grid_2d_backward(gradient, size)
+    assert_agree(ours, grad_theta, expected, AFFINE_GRID_THETA_ROUNDINGS, base * np.abs(gradient).sum())
+
+
+def test_affine_grid_beside_onnx(rng: np.random.Generator) -> None:
+    theta, size = lattice_theta(rng, 2, F32), (2, 1, 4, 8)
+    grid, _ = peers.affine_grid("onnx", theta, size, np.zeros((2, 4, 8, 2), F32))
+    assert_equal(pybaracuda.affine_grid(theta, size), grid)
+
+
+@pytest.mark.parametrize("peer", peers.PAD_PEERS)
+@pytest.mark.parametrize("dtype_of_pad", [F32, F64, np.dtype(np.float16)], ids=["f32", "f64", "f16"])
+@pytest.mark.parametrize(
+    ("shape", "low", "high"),
+    [((4,), (1,), (2,)), ((2, 3, 4), (0, 1, 3), (2, 0, 1)), ((4, 5), (-1, 2), (2, -3))],
+    ids=["rank1", "rank3", "crop"],
+)
+def test_pad(
+    request: pytest.FixtureRequest,
+    rng: np.random.Generator,
+    peer: str,
+    dtype_of_pad: Any,
+    shape: Any,
+    low: Any,
+    high: Any,
+) -> None:
+    if peer == "onnx" and min(*low, *high) < 0:
+        return  # np.pad, which ONNX's evaluator calls, does not crop
+    values = normal(rng, shape, dtype_of_pad)
+    ours = pybaracuda.pad(values, low, high, value=1.5)
+    gradient = normal(rng, ours.shape, dtype_of_pad)
+    output, grad_input = peers.pad(peer_named(request, peer), values, low, high, 1.5, gradient)
+    assert_equal(ours, output)
+    assert_equal(pybaracuda.pad_backward(gradient, low, high), grad_input)
+
+
+@pytest.mark.parametrize("peer", peers.SEGMENT_PEERS)
+@pytest.mark.parametrize("dtype_of_rows", [F32, F64], ids=["f32", "f64"])
+def test_unsorted_segment_max_without_ties(
+    request: pytest.FixtureRequest, rng: np.random.Generator, peer: str, dtype_of_rows: Any
+) -> None:
+    case = segment_case(rng, dtype_of_rows, np.int64, ties=False)
+    # Different by construction: rounding to float32 could make a tie of two random numbers.
+    distinct = rng.permutation(case.input.size).reshape(case.input.shape).astype(dtype_of_rows)
+    case = case._replace(input=distinct)
+    output, grad_input = peers.segment_max(peer_named(request, peer), case)
+    assert_equal(pybaracuda.unsorted_segment_max(case.input, case.segment_ids, case.num_segments), output)
+    ours = pybaracuda.unsorted_segment_max_backward(case.grad_output, case.input, case.segment_ids)
+    assert_equal(ours, grad_input)
+
+
+@pytest.mark.parametrize("peer", peers.DEQUANTIZE_PEERS)
+@pytest.mark.parametrize("quantized", [np.int8, np.uint8], ids=["s8", "u8"])
+def test_dequantize_per_channel(
+    request: pytest.FixtureRequest, rng: np.random.Generator, peer: str, quantized: Any
+) -> None:
+    case = quantized_case(rng, F32, quantized, (3, 4, 5), 1)
+    theirs = peers.dequantize(peer_named(request, peer), case)
+    ours = pybaracuda.dequantize_per_channel(case.input, case.scale, case.zero_point, case.axis)
+    if peer == "onnx":
+        assert_equal(ours, theirs)
+    else:
+        # Some of torch's paths fold -scale * zero_point into a fused multiply-add: two roundings of |scale| * 383.
+        bound = tolerance(F32, 1, np.abs(case.scale).max() * (255 + 128), 1)
+        assert (np.abs(ours - theirs) <= bound).all()
+
+
+@pytest.mark.parametrize("peer", peers.ROI_PEERS)
+@pytest.mark.parametrize("aligned", [False, True], ids=["classic", "aligned"])
+@pytest.mark.parametrize("sampling_ratio", [2, 3, -1], ids=["sr2", "sr3", "adaptive"])
+def test_roi_align(rng: np.random.Generator, peer: str, sampling_ratio: int, aligned: bool) -> None:
+    scale = float(F32.type(0.3))
+    case = random_roi_case(rng, F64, sampling_ratio, aligned, scale, (2, 2, 7, 6), (2, 3), 10)
+    output, grad_input = peers.roi_align(peer, case)
+    ours = pybaracuda.roi_align(case.input, case.boxes, case.output_size, **case.options)
+    expected = roi_align(case.input, case.boxes, case.output_size, **case.options)
+    assert_agree(ours, output, expected, ROI_ALIGN_ROUNDINGS, passes=ROI_ALIGN_PASSES)
+    ours = pybaracuda.roi_align_backward(case.grad_output, case.boxes, case.input.shape, **case.options)
+    expected = roi_align_backward(case.grad_output, case.boxes, case.input.shape, **case.options)
+    assert_agree(ours, grad_input, expected, ROI_ALIGN_ROUNDINGS, passes=ROI_ALIGN_PASSES)
+
+
+def test_tie_rules_differ_as_documented(torch: Any) -> None:
+    rows = np.array([[2.0], [2.0], [1.0]])
+    ids = np.zeros(3, np.int64)
+    gradient = np.ones((1, 1))
+    case = segment_case(np.random.default_rng(0), F64)._replace(
+        input=rows, segment_ids=ids, num_segments=1, grad_output=gradient
+    )
+    assert_equal(peers.segment_max("torch", case)[1], np.array([[0.5], [0.5], [0.0]]))
+    assert_equal(pybaracuda.unsorted_segment_max_backward(gradient, rows, ids), np.array([[1.0], [0.0], [0.0]]))
+
+
+def test_torch_tensors_in_torch_tensors_out(torch: Any, rng: np.random.Generator) -> None:
+    case = random_grid_case(rng, F32)
+    output = pybaracuda.grid_sample(torch.from_numpy(case.input), torch.from_numpy(case.grid))
+    assert isinstance(output, torch.Tensor)
+    assert_equal(output.numpy(), pybaracuda.grid_sample(case.input, case.grid))
+
+
+def test_jax_arrays_in_jax_arrays_out(rng: np.random.Generator) -> None:
+    import jax
+
+    values = integers(rng, (3, 4), F32)
+    output = pybaracuda.pad(jax.numpy.asarray(values), (1, 0), (0, 2))
+    assert isinstance(output, jax.Array)
+    assert_equal(np.asarray(output), pybaracuda.pad(values, (1, 0), (0, 2)))

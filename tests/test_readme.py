@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The README against what it shows: its examples are tested files, its table is the ABI's, its commands exist."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import pybaracuda
+from pybaracuda import _abi
+
+ROOT = Path(__file__).resolve().parent.parent
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+EXAMPLES = {"python": "tests/examples/roi_gradient.py", "c": "tests/native/example.c"}
+
+
+def marked_part(path: str) -> str:
+    """The lines between the example markers of a file."""
+    lines = (ROOT / path).read_text(encoding="utf-8").splitlines(keepends=True)
+    begin, end = ([mark in line for line in lines].index(True) for mark in ("[example-begin]", "[example-end]"))
+    return "".join(lines[begin + 1 : end])
+
+
+def operator_table() -> str:
+    """Every operator with its dtypes, as the README must show it; both libraries export the same symbols."""
+    lines = ["| operator | data types | CPU | CUDA |", "|---|---|---|---|"]
+    for operator in _abi.OPERATORS.values():
+        kinds: dict[str, list[str]] = {}
+        for variant in operator.variants.values():
+            other = [variant.types[key] for key in ("I", "Q") if key in variant.types]
+            kinds.setdefault(variant.types.get("T", variant.types.get("C", "")), []).extend(other)
+        second = sorted({token for others in kinds.values() for token in others})
+        for others in kinds.values():
+            assert sorted(others) == second, f"{operator.name}: not every pair of dtypes exists"
+        data = ", ".join(kinds)
+        if second:
+            role = "ids" if "I" in next(iter(operator.variants.values())).types else "from"
+            data += f"; {role} {', '.join(second)}"
+        lines.append(f"| `{operator.name}` | {data} | yes | yes |")
+    return "\n".join(lines)
+
+
+@pytest.mark.parametrize("language", list(EXAMPLES))
+def test_example_is_the_tested_file(language: str) -> None:
+    path = EXAMPLES[language]
+    shown = re.search(rf"<!-- {re.escape(path)} -->\n```{language}\n(.*?)```\n", README, re.DOTALL)
+    assert shown is not None, f"the README has no {language} block under a comment that names {path}"
+    assert shown[1] == marked_part(path)
+
+
+def test_python_example_runs() -> None:
+    # The package under test, be it the source tree's or an installed one.
+    folders = [str(Path(pybaracuda.__file__).parent.parent), os.environ.get("PYTHONPATH", "")]
+    run = subprocess.run(
+        [sys.executable, str(ROOT / EXAMPLES["python"])],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, folders))},
+        check=True,
+    )
+    wanted = re.search(r"# (\(.*?\) [0-9.]+): ", marked_part(EXAMPLES["python"]))
+    assert wanted is not None
+    assert run.stdout == wanted[1] + "\n"
+
+
+def test_operator_table_is_the_abi() -> None:
+    shown = re.search(r"<!-- operators-begin -->\n(.*?)\n<!-- operators-end -->", README, re.DOTALL)
+    assert shown is not None
+    assert shown[1] == operator_table()
+
+
+@pytest.mark.parametrize("path", sorted(set(re.findall(r"`?((?:tools|tests|docs)/[\w./-]+)", README))))
+def test_named_file_exists(path: str) -> None:
+    assert (ROOT / path.rstrip(".")).exists()
+
+
+@pytest.mark.parametrize("name", sorted(set(re.findall(r"pybaracuda\.(\w+)\(", README))))
+def test_named_function_exists(name: str) -> None:
+    assert callable(getattr(pybaracuda, name))

@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Writes or checks tests/vectors/bits.json, the SHA-256 of every operator's output on fixed inputs.
+
+    python3 tools/bits.py --check    compare every configuration of this machine with the committed file
+    python3 tools/bits.py --write    write the file; refused unless every configuration agrees
+
+A configuration is a backend, an instruction set, a thread count, a caller's float mode or a layout in memory
+(tests/bits_run.py). Run it with the Python of the private environment, after an install of the libraries.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+# The tests are no package; an installed pybaracuda comes before the source tree's.
+sys.path.insert(0, str(ROOT / "tests"))
+sys.path.append(str(ROOT))
+
+bits_cases = importlib.import_module("bits_cases")
+bits_run = importlib.import_module("bits_run")
+
+Hashes = dict[str, dict[str, str]]
+
+
+def measured() -> tuple[Hashes, list[str]]:
+    """The hashes of the first configuration, and every sentence about another one that disagrees."""
+    import pybaracuda
+
+    configurations = bits_run.configurations("cpu")
+    if pybaracuda.backend_available("cuda"):
+        configurations += bits_run.configurations("cuda")
+    first: Hashes = {}
+    problems: list[str] = []
+    for configuration in configurations:
+        found = bits_run.run_in_child(configuration)
+        print(f"{configuration.name}: {len(found)} cases")
+        if not first:
+            first = found
+        against = f"{configuration.name} against {configurations[0].name}"
+        problems += [f"{against}: {said}" for said in disagreements(found, first)]
+    return first, problems
+
+
+def disagreements(found: Hashes, first: Hashes) -> list[str]:
+    return [
+        f"{name}: {output} differs"
+        for name in sorted(set(found) | set(first))
+        for output in sorted(set(found.get(name, {})) | set(first.get(name, {})))
+        if found.get(name, {}).get(output) != first.get(name, {}).get(output)
+    ]
+
+
+def document(hashes: Hashes) -> str:
+    """The committed text: one line a case, in the order of the ABI table."""
+    rows = [
+        json.dumps({"case": case.name, "description": case.description, "sha256": hashes[case.name]})
+        for case in bits_cases.cases()
+    ]
+    about = json.dumps(
+        "SHA-256 of each output's elements, row-major and little-endian, on the inputs of tests/bits_cases.py. "
+        "Written by tools/bits.py --write."
+    )
+    return '{\n  "about": ' + about + ',\n  "cases": [\n    ' + ",\n    ".join(rows) + "\n  ]\n}\n"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    action = parser.add_mutually_exclusive_group(required=True)
+    action.add_argument("--write", action="store_true", help="write the file, if all configurations agree")
+    action.add_argument("--check", action="store_true", help="compare with the file")
+    options = parser.parse_args()
+    hashes, problems = measured()
+    if options.check:
+        problems += bits_run.differences(hashes, bits_run.committed())
+    if problems:
+        print("\n".join(problems), file=sys.stderr)
+        print(f"{len(problems)} disagreements" + ("; nothing was written" if options.write else ""), file=sys.stderr)
+        return 1
+    if options.write:
+        text = document(hashes)
+        bits_run.VECTORS.parent.mkdir(parents=True, exist_ok=True)
+        changed = not bits_run.VECTORS.exists() or bits_run.VECTORS.read_text() != text
+        bits_run.VECTORS.write_text(text)
+        print(f"{bits_run.VECTORS.relative_to(ROOT)}: {len(hashes)} cases, {'written' if changed else 'unchanged'}")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,19 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sets everything up and runs the demo, which is `python -m pybaracuda demo`; its options pass through."""
+
+import os
+import sys
+
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+
+from tools import environment  # an interpreter that is too old ends here with one sentence
+
+
+def main(arguments: list[str]) -> int:
+    """Set up, then become the demo, so that its exit status and signals are this command's."""
+    private = environment.set_up(environment.Options(sets=("demo",)))
+    os.execve(private.python, [private.python, "-m", "pybaracuda", "demo", *arguments], private.environ())
+
+
+if __name__ == "__main__":
+    sys.exit(environment.guarded(main))

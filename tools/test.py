@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sets everything up and runs every test: ctest, then pytest. What the tests are is said elsewhere."""
+
+import argparse
+import os
+import subprocess
+import sys
+import xml.etree.ElementTree
+from pathlib import Path
+
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+
+from tools import environment  # an interpreter that is too old ends here with one sentence
+
+# ctest may skip a test only because the machine lacks one of these: a line of the test's output begins with it.
+# pytest's skips are judged where they happen, by tests/skip_policy.py.
+ALLOWED_SKIPS = ("no CUDA", "no torch", "no rustc")
+
+
+def skipped(report: Path) -> list[tuple[str, str]]:
+    """The skipped tests in ctest's JUnit report as (test, reason); the reason is empty if it is not an allowed one."""
+    found = []
+    for case in xml.etree.ElementTree.parse(report).getroot().iter("testcase"):
+        if case.find("skipped") is not None:
+            lines = [line.strip() for line in (case.findtext("system-out") or "").splitlines()]
+            found.append((case.get("name", ""), next((line for line in lines if line.startswith(ALLOWED_SKIPS)), "")))
+    return found
+
+
+def run_ctest(private: environment.Environment) -> bool:
+    """Run the native tests; True if all passed and none was skipped without an allowed reason."""
+    report = environment.log_path("ctest").with_suffix(".xml")
+    report.unlink(missing_ok=True)
+    command = [private.program("ctest"), "--test-dir", str(environment.native_folder()), "--output-on-failure"]
+    command += ["--no-tests=error", "--parallel", str(environment.job_count()), "--output-junit", str(report)]
+    passed = subprocess.run(command, cwd=environment.ROOT, env=private.environ(), check=False).returncode == 0
+    for name, reason in skipped(report) if report.is_file() else []:
+        environment.say(f"skipped {name}: {reason or 'for a reason that is not allowed'}")
+        passed = passed and bool(reason)
+    return passed
+
+
+def run_pytest(private: environment.Environment, arguments: list[str]) -> bool:
+    """Run the Python tests with extra arguments; True if all passed."""
+    command = [private.python, "-m", "pytest", *arguments]
+    return subprocess.run(command, cwd=environment.ROOT, env=private.environ(), check=False).returncode == 0
+
+
+def main(arguments: list[str]) -> int:
+    """Set up, then run ctest and pytest."""
+    parser = argparse.ArgumentParser(
+        description="Set up and run every test. Arguments after -- go to pytest.",
+        usage="%(prog)s [options] [-- PYTEST ARGUMENTS]",
+    )
+    environment.add_options(parser)
+    parser.add_argument("--with-torch", action="store_true", help="also install torch and compare with it")
+    parser.add_argument("--keep-going", action="store_true", help="run pytest even if ctest failed")
+    split = arguments.index("--") if "--" in arguments else len(arguments)
+    options = parser.parse_args(arguments[:split])
+    sets = ["demo", "test", *(["torch"] if options.with_torch else [])]
+    private = environment.set_up(
+        environment.Options(sets=tuple(sets), cuda=options.cuda, architectures=options.cuda_architectures)
+    )
+
+    native_passed = run_ctest(private)
+    if not native_passed and not options.keep_going:
+        environment.say("ctest failed (pytest was not run; --keep-going runs it all the same)")
+        return 1
+    python_passed = run_pytest(private, arguments[split + 1 :])
+
+    outcome = {True: "passed", False: "FAILED"}
+    environment.say(f"ctest {outcome[native_passed]}, pytest {outcome[python_passed]}")
+    return 0 if native_passed and python_passed else 1
+
+
+if __name__ == "__main__":
+    sys.exit(environment.guarded(main))

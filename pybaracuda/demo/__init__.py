@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The demo: real jobs on a real photograph through the public functions only; nothing else may import from here."""

@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Puts the photo on a white card, cropping one side, and sends the gradient of the card's roughness back to it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+import pybaracuda
+
+from . import reference
+from .checks import Check, equal
+from .measure import Case, Input, Output
+from .memory import DTYPES, Array, Memory
+
+VALUE = 1.0
+# Parts of the photo's height by which the card is larger at the top, left, bottom and right; a negative part crops.
+_TOP, _LEFT, _BOTTOM, _RIGHT = 0.05, 0.05, 0.18, -0.06
+
+
+@dataclass
+class Padding:
+    """The padded photo, the gradient that arrives at it, and what of that reaches the photo."""
+
+    low: tuple[int, ...]
+    high: tuple[int, ...]
+    padded: Array
+    grad_output: Array
+    gradient: Array
+
+    def checks(self) -> list[Check]:
+        """The gradient is a copy: its bits are those of the part of grad_output that the photo was moved to."""
+        expected = reference.pad_backward(self.grad_output, self.low, self.high).value
+        wrong = int((self.gradient.astype(np.float64) != expected).sum())
+        return [equal("pad: elements of the gradient that are not a plain copy", wrong, 0)]
+
+
+def _roughness_gradient(planes: Array) -> Array:
+    """Gradient of half the sum of the squared differences between neighbours."""
+    gradient = np.zeros_like(planes)
+    for axis in (1, 2):
+        difference = np.diff(planes, axis=axis)
+        gradient -= np.diff(difference, axis=axis, prepend=0, append=0)
+    return gradient
+
+
+def run(photo: Array, memory: Memory) -> Padding:
+    """Pad, measure the roughness, go back."""
+    height = photo.shape[1]
+    low = (0, round(_TOP * height), round(_LEFT * height))
+    high = (0, round(_BOTTOM * height), round(_RIGHT * height))
+    padded = memory.get(pybaracuda.pad(memory.put(photo), low, high, "constant", VALUE))
+    grad_output = _roughness_gradient(padded)
+    gradient = memory.get(pybaracuda.pad_backward(memory.put(grad_output), low, high))
+    return Padding(low, high, padded, grad_output, gradient)
+
+
+def cases(job: Padding, photo: Array, dtype: str) -> list[Case]:
+    """Both operators on the job's arrays."""
+    number = DTYPES[dtype]
+    image, grad_output = photo.astype(number), job.grad_output.astype(number)
+    (channels, *inner), (_, *outer) = image.shape, grad_output.shape
+    shape = " to ".join(" x ".join(["{n}", *map(str, extents)]) for extents in (inner, outer))
+    kept = int((reference.pad_backward(np.ones(grad_output.shape), job.low, job.high).value != 0).sum())
+    return [
+        Case(
+            "pad_constant",
+            dtype,
+            shape,
+            channels,
+            (Input(image, 0, kept / image.size),),
+            (Output(grad_output.shape, number, 0),),
+            lambda image, out: pybaracuda.pad(image, job.low, job.high, "constant", VALUE, out=out),
+            lambda: (reference.pad(image, job.low, job.high, VALUE),),
+        ),
+        Case(
+            "pad_constant_backward",
+            dtype,
+            shape,
+            channels,
+            (Input(grad_output, 0, kept / grad_output.size),),
+            (Output(image.shape, number, 0),),
+            lambda gradient, out: pybaracuda.pad_backward(gradient, job.low, job.high, out=out),
+            lambda: (reference.pad_backward(grad_output, job.low, job.high),),
+        ),
+    ]

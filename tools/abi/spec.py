@@ -167,8 +167,8 @@ OPERATORS: tuple[Operator, ...] = (
         variants=_IMAGE,
         empty="Zero boxes or bins: grad_input is all zeros. An empty grad_input: success, nothing to write.",
         bad_data=_ROI_BAD_DATA,
-        workspace="See the workspace_size function: boxes' weight tables and, on CUDA, a bit per box and tile of pixels "
-        "(at most 64 MiB) and, for maps so small that their sums are cut, one partial plane a block of boxes.",
+        workspace="See the workspace_size function: boxes' weight tables and, on CUDA, a bit per box and tile of "
+        "pixels (at most 64 MiB) and, for maps so small that their sums are cut, one partial plane a block of boxes.",
         determinism=_BIT_STABLE
         + "A pixel owns its sum: boxes ascending in blocks fixed by the shapes, then pw, then ph.",
         source=_ROI_SOURCE,
@@ -291,9 +291,10 @@ OPERATORS: tuple[Operator, ...] = (
                 "gradient of the padded tensor; extents at least input_shape + pad_low",
                 strides="grad_output_strides",
             ),
-            Tensor("grad_input", "output", "T", ("input_shape",), "every element is written",
-                   strides="grad_input_strides"),
-        ),  # fmt: skip
+            Tensor(
+                "grad_input", "output", "T", ("input_shape",), "every element is written", strides="grad_input_strides"
+            ),
+        ),
         variants=_FLOATS,
         empty="An empty grad_input: success, nothing to write.",
         bad_data="None: data are bytes.",
@@ -357,7 +358,7 @@ OPERATORS: tuple[Operator, ...] = (
     Operator(
         name="dequantize_per_channel_backward",
         family="dequantize",
-        summary="Gradient of dequantize_per_channel with respect to its input: grad_input = grad_output * scale[channel].",
+        summary="Gradient of dequantize_per_channel with respect to its input: grad_output * scale[channel].",
         parameters=(
             *_CHANNEL_SCALARS,
             Tensor("scale", "input", "T", ("shape[axis]",), "scale of each channel"),

@@ -166,7 +166,8 @@ def header() -> str:
  * Every operator has, for each dtype token, four functions:
  *   _run             does the work. Data pointers are device pointers in the CUDA library, host pointers in the CPU
  *                    one. Enqueued on `stream` (a CUstream or cudaStream_t; NULL is the legacy default stream) without
- *                    any synchronisation; on the CPU library the work is done on return and stream must be NULL (else 3).
+ *                    any synchronisation; on the CPU library the work is done on return and stream must be NULL
+ *                    (else 3).
  *   _can_implement   the same checks without pointers, workspace and stream: the status that _run would answer. Data
  *                    pointers are ignored.
  *   _workspace_size  bytes of scratch that _run wants; 0 when none or when the problem is invalid.

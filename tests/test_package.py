@@ -318,6 +318,6 @@ def test_the_demo_answers_help() -> None:
 def test_modules_say_what_belongs_in_them() -> None:
     for path in sorted(PACKAGE.glob("*.py")):
         lines: list[Any] = path.read_text().splitlines()
-        start = 1 if lines[0].startswith("# Generated") else 0
+        start = 2 if lines[0].startswith("# seal-sha256") else 0  # the seal and the notice of a generated file
         assert lines[start] == "# SPDX-License-Identifier: Apache-2.0", path.name
         assert lines[start + 1].startswith('"""'), path.name

@@ -15,7 +15,17 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["DTYPE_NAMES", "HOST", "Adapter", "Operand", "dtype_name", "numpy_dtype", "numpy_token", "read"]
+__all__ = [
+    "CANONICAL_NANS",
+    "DTYPE_NAMES",
+    "HOST",
+    "Adapter",
+    "Operand",
+    "dtype_name",
+    "numpy_dtype",
+    "numpy_token",
+    "read",
+]
 
 # The device index of host memory; CUDA devices count from 0.
 HOST = -1
@@ -36,6 +46,8 @@ DTYPE_NAMES = {
     "u64": "uint64",
     "bool": "bool",
 }
+# The bits of the one NaN that arithmetic stores, for the dtypes that results can be narrowed to.
+CANONICAL_NANS = {"f16": 0x7E00, "bf16": 0x7FC0, "f32": 0x7FC00000}
 _TOKENS_BY_NAME = {name: token for token, name in DTYPE_NAMES.items()}
 _NUMPY_TOKENS: dict[Any, str] = {}
 # Types that were met, so that the next array of the type costs one lookup. Emptied when full: a program that makes
@@ -201,8 +213,12 @@ class Adapter:
         """Copy into a dense array of another dtype."""
         raise NotImplementedError
 
-    def assign(self, target: Operand, source: Operand, stream: int) -> None:
-        """Copy `source` into `target`, converting; both are of this kind and of one shape."""
+    def narrow(self, wide: Operand, dtype: str, target: Operand | None, stream: int) -> Any:
+        """Round a result once to a narrower float dtype, and answer the caller's array.
+
+        It goes into `target`, of this kind and of the result's shape, if there is one. A NaN becomes the canonical one:
+        the converters of processors, GPUs and frameworks each make another.
+        """
         raise NotImplementedError
 
     def join_boxes(self, boxes: Sequence[Any], dtype: str) -> Any:

@@ -144,12 +144,12 @@ class ViewAdapter(Adapter):
             f"pass {dtype_name(dtype)}"
         )
 
-    def assign(self, target: Operand, source: Operand, stream: int) -> None:
-        if target.device != HOST:
-            self.cast(source, target.dtype, stream)
-        NUMPY.assign(
-            NUMPY.read(target.name, _host_array(target.array)), NUMPY.read("", _host_array(source.array)), stream
-        )
+    def narrow(self, wide: Operand, dtype: str, target: Operand | None, stream: int) -> Any:
+        if target is None or target.device != HOST:
+            return self.cast(wide, dtype, stream).array
+        host = NUMPY.read(target.name, _host_array(target.array))
+        NUMPY.narrow(NUMPY.read(wide.name, _host_array(wide.array)), dtype, host, stream)
+        return target.array
 
     def scope(self, device: int, stream: int | None) -> AbstractContextManager[Any] | None:
         return _on_device(device)

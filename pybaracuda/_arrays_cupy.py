@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager, contextmanager
 from functools import lru_cache
 from typing import Any
 
-from ._arrays import Adapter, Operand, element_strides, numpy_dtype, numpy_token
+from ._arrays import CANONICAL_NANS, Adapter, Operand, element_strides, numpy_dtype, numpy_token
 
 __all__ = ["CupyAdapter", "adapter"]
 
@@ -49,8 +49,14 @@ class CupyAdapter(Adapter):
     def cast(self, operand: Operand, dtype: str, stream: int) -> Operand:
         return self.read(operand.name, operand.array.astype(numpy_dtype(dtype), order="C"))
 
-    def assign(self, target: Operand, source: Operand, stream: int) -> None:
-        self._cupy.copyto(target.array, source.array, casting="unsafe")
+    def narrow(self, wide: Operand, dtype: str, target: Operand | None, stream: int) -> Any:
+        array = self._cupy.empty(wide.shape, numpy_dtype(dtype)) if target is None else target.array
+        self._cupy.copyto(array, wide.array, casting="unsafe")
+        # CUDA's converters make NaNs without a sign and with every other bit set. As integers NaNs without a sign are
+        # the largest patterns of all, the canonical one the smallest quiet one of them.
+        patterns = array.view(f"i{array.itemsize}")
+        self._cupy.minimum(patterns, patterns.dtype.type(CANONICAL_NANS[dtype]), out=patterns)
+        return array
 
     def join_boxes(self, boxes: Sequence[Any], dtype: str) -> Any:
         rows = self._cupy.empty((sum(len(each) for each in boxes), 5), numpy_dtype(dtype))

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from . import _machine
-from ._arrays import HOST, Adapter, Operand, numpy_dtype, numpy_token
+from ._arrays import CANONICAL_NANS, HOST, Adapter, Operand, numpy_dtype, numpy_token
 
 __all__ = ["JaxAdapter", "adapter"]
 
@@ -81,6 +81,13 @@ class JaxAdapter(Adapter):
     def cast(self, operand: Operand, dtype: str, stream: int) -> Operand:
         with self._wide(dtype):
             return self.read(operand.name, operand.array.astype(numpy_dtype(dtype)))
+
+    def narrow(self, wide: Operand, dtype: str, target: Operand | None, stream: int) -> Any:
+        array = self.cast(wide, dtype, stream).array
+        # XLA's converters make NaNs without a sign. As integers those are the largest patterns of all.
+        patterns = self._jax.lax.bitcast_convert_type(array, f"i{array.dtype.itemsize}")
+        settled = self._jax.numpy.minimum(patterns, CANONICAL_NANS[dtype])
+        return self._jax.lax.bitcast_convert_type(settled, array.dtype)
 
     def scope(self, device: int, stream: int | None) -> AbstractContextManager[Any] | None:
         return _machine.device_scope(device, stream or 0)

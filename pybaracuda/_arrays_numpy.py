@@ -60,9 +60,13 @@ class NumpyAdapter(Adapter):
         with np.errstate(over="ignore", invalid="ignore"):
             return self.read(operand.name, np.asarray(operand.array).astype(numpy_dtype(dtype), order="C"))
 
-    def assign(self, target: Operand, source: Operand, stream: int) -> None:
+    def narrow(self, wide: Operand, dtype: str, target: Operand | None, stream: int) -> Any:
+        # NumPy and ml_dtypes keep a NaN's sign and highest bits, so the canonical one stays canonical.
+        if target is None:
+            return self.cast(wide, dtype, stream).array
         with np.errstate(over="ignore", invalid="ignore"):
-            np.copyto(target.array, source.array, casting="unsafe")
+            np.copyto(target.array, wide.array, casting="unsafe")
+        return target.array
 
     def join_boxes(self, boxes: Sequence[Any], dtype: str) -> Any:
         rows = np.empty((sum(len(each) for each in boxes), 5), numpy_dtype(dtype))

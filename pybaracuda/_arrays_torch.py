@@ -7,6 +7,7 @@ import sys
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from functools import lru_cache
+from math import inf, nan
 from typing import Any
 
 from ._arrays import DTYPE_NAMES, HOST, Adapter, Operand
@@ -76,8 +77,10 @@ class TorchAdapter(Adapter):
         array = operand.array.detach().to(self._dtypes[dtype], memory_format=self._torch.contiguous_format)
         return self.read(operand.name, array)
 
-    def assign(self, target: Operand, source: Operand, stream: int) -> None:
-        target.array.copy_(source.array)
+    def narrow(self, wide: Operand, dtype: str, target: Operand | None, stream: int) -> Any:
+        array = self.cast(wide, dtype, stream).array if target is None else target.array.copy_(wide.array)
+        # torch's converters make a NaN of all ones: without the sign on CUDA, with it on the CPU in bfloat16.
+        return self._torch.nan_to_num_(array, nan=nan, posinf=inf, neginf=-inf)
 
     def join_boxes(self, boxes: Sequence[Any], dtype: str) -> Any:
         torch = self._torch

@@ -282,10 +282,9 @@ class Prepared:
             if memory is not None:
                 result = adapter.finish(memory, primary, output.dtype, stream)
                 if output.dtype != output.given:
-                    wide = adapter.read("output", result)
+                    result = adapter.narrow(adapter.read("output", result), output.given, target, stream)
                     if target is not None:
-                        adapter.assign(target, wide, stream)
-                    result = adapter.cast(wide, output.given, stream).array if target is None else out
+                        result = out
             else:
                 result = out
             if target is not None:

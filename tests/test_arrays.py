@@ -17,7 +17,7 @@ import pytest
 from frameworks import CUDA_FRAMEWORKS, HOST_FRAMEWORKS, DLPackExporters, Framework, framework_of, jax_in_float64, knows
 from function_cases import DTYPE, FUNCTION, Case, cases, listed, numbers
 from place import DTYPES, available
-from tolerance import Array, assert_same_bits
+from tolerance import Array, assert_canonical_nans, assert_same_bits
 
 import pybaracuda
 
@@ -242,6 +242,38 @@ def test_a_narrowed_gradient_goes_into_out() -> None:
         assert_same_bits(out, wanted)
     with pytest.raises(TypeError, match=r"out\[1\] has dtype float32; wanted float16"):
         case(grid=grid, out=(None, np.empty(grid.shape, np.float32)))
+
+
+@pytest.mark.parametrize("token", ["f16", "bf16", "f32"])
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+def test_a_nan_in_a_narrowed_result_is_the_canonical_one(framework: Framework, token: str, bad: float) -> None:
+    """Every framework's own converter makes another NaN."""
+    narrow = DTYPES[token]
+    if not knows(framework, narrow) or framework.name in ("cuda.core", "cuda-array-interface"):
+        return
+    names = {"affine_grid": "theta", "affine_grid_backward": "grad_grid", "grid_sample_backward": "grid"}
+    if token == "f32":
+        names = {"grid_sample_backward": "grid"}  # float64 data with a float32 grid
+    for name, argument in names.items():
+        case = cases(np.float64 if token == "f32" else np.float32)[name]
+        given = {**case.arrays, argument: case.arrays[argument].astype(narrow)}
+        spoiled = "grad_output" if name == "grid_sample_backward" else argument
+        # Enough of them for a vectorised converter; half, since an infinite sum of both signs is a NaN too.
+        given[spoiled] = given[spoiled].copy()
+        given[spoiled].reshape(-1)[::2] = bad
+        with np.errstate(all="ignore"):
+            expected = listed(case(**given))
+        assert expected[-1].dtype == narrow
+        assert np.isnan(expected[-1]).sum() > 2
+        assert_canonical_nans(expected[-1])
+        arrays = {each: framework.make(values) for each, values in given.items()}
+        for result, wanted in zip(listed(case(**arrays)), expected, strict=True):
+            assert_same_bits(framework.values(result), wanted)
+        if framework.takes_out and not isinstance(framework, DLPackExporters):
+            outs = [framework.poisoned(wanted) for wanted in expected]
+            case(out=tuple(outs) if case.outputs > 1 else outs[0], **arrays)
+            for out, wanted in zip(outs, expected, strict=True):
+                assert_same_bits(framework.values(out), wanted)
 
 
 @pytest.mark.parametrize("dtype", [np.int8, np.uint8, np.int16, np.uint16, np.int32, np.uint32, np.int64, np.uint64])

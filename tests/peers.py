@@ -204,6 +204,20 @@ def dequantize(peer: str, case: QuantizedCase) -> Array:
     return _onnx("DequantizeLinear", [case.input, case.scale, zero_point], 19, axis=case.axis)
 
 
+def roi_case(peer: str, case: RoiCase) -> RoiCase:
+    """The case, its boxes turned upright where the peer cannot take reversed ones.
+
+    torchvision 0.26.0 on the CPU sizes a vector by the adaptive sample count, which is negative for a
+    reversed aligned box: it throws "cannot create std::vector larger than max_size()". Unaligned boxes are
+    at least 1 x 1, and a fixed count samples reversed boxes backwards.
+    """
+    if peer != "torchvision" or case.options["sampling_ratio"] > 0 or not case.options["aligned"]:
+        return case
+    corners = case.boxes[:, 1:].reshape(-1, 2, 2)
+    upright = np.concatenate([corners.min(axis=1), corners.max(axis=1)], axis=1)
+    return case._replace(boxes=np.concatenate([case.boxes[:, :1], upright], axis=1))
+
+
 def roi_align(peer: str, case: RoiCase) -> tuple[Array, Array | None]:
     """Output and gradient to the input. ONNX takes its scale in float32."""
     if peer == "torchvision":

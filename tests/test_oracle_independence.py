@@ -101,7 +101,9 @@ def test_roi_align_is_adjoint(
 @pytest.mark.parametrize("sampling_ratio", [1, 3, -1])
 def test_roi_align_agrees_with_peers(rng: np.random.Generator, peer: str, sampling_ratio: int, aligned: bool) -> None:
     scale = float(np.float32(0.3))
-    case = random_roi_case(rng, np.float64, sampling_ratio, aligned, scale, (2, 2, 7, 6), (2, 3), 10)
+    case = peers.roi_case(
+        peer, random_roi_case(rng, np.float64, sampling_ratio, aligned, scale, (2, 2, 7, 6), (2, 3), 10)
+    )
     output, grad_input = peers.roi_align(peer, case)
     expected = roi_align(case.input, case.boxes, case.output_size, **case.options)
     assert_peer_agrees(output, expected, ROI_ALIGN_ROUNDINGS, passes=ROI_ALIGN_PASSES)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The C functions of pad_constant and pad_constant_backward, compiled into both libraries.
+// The C functions of the pad family, compiled into both libraries.
 #include "abi/pad_constant.h"
 #include "abi/pad_constant_backward.h"
 #include "core/dtype.h"
@@ -23,53 +23,66 @@ struct WordOfBytes<8> {
   using type = uint64_t;
 };
 
-// `Value` is how the C function passes one element: the element's type, or the bits of a 16-bit one.
-template <typename Value>
-using WordOf = typename WordOfBytes<sizeof(Value)>::type;
+// What moves an element of T, or of the bits in which a C function passes one.
+template <typename T>
+using WordOf = typename WordOfBytes<sizeof(T)>::type;
+
+// Every operator's block has the same fields, but for the value and, forward or backward, for their names.
+template <class Block>
+Shapes shapes_of(const Block& a, Mode mode) {
+  return {mode, a.rank, a.input_shape, a.output_shape, a.pad_low, a.input_strides, a.output_strides, true, false};
+}
+
+template <class Block, typename Word>
+Operands forward_operands(const Problem& p, const Block& a) {
+  return {{{"input", a.input, p.source_numel, sizeof(Word), false}, {"output", a.output, p.numel, sizeof(Word), true}}, 2};
+}
+
+template <class Block, typename T>
+Operands backward_operands(const Problem& p, const Block& a) {
+  return {{{"grad_output", a.grad_output, p.source_numel, sizeof(T), false},
+           {"grad_input", a.grad_input, p.numel, sizeof(T), true}},
+          2};
+}
+
+template <typename Word, class Block>
+Status move(const Problem& p, const Block& a, Word value, void* workspace, Stream stream) {
+  const Moves<Word> moves{static_cast<const Word*>(a.input), static_cast<Word*>(a.output), value};
+  return pad::launch(p, moves, workspace, stream);
+}
 
 template <typename Value>
-struct Forward {
+struct Constant {
   using Arguments = PadConstantArguments<Value>;
   using Problem = pad::Problem;
 
   static Status make_problem(const Arguments& a, Problem* problem) {
-    return make_forward_problem(a.output_numel, a.rank, a.input_shape, a.output_shape, a.pad_low, a.input_strides,
-                                a.output_strides, sizeof(Value), problem);
+    return make_forward_problem(shapes_of(a, Mode::kConstant), a.output_numel, sizeof(Value), problem);
   }
-  static Operands operands(const Problem& p, const Arguments& a) {
-    return {{{"input", a.input, p.source_numel, sizeof(Value), false},
-             {"output", a.output, p.numel, sizeof(Value), true}},
-            2};
-  }
+  static Operands operands(const Problem& p, const Arguments& a) { return forward_operands<Arguments, Value>(p, a); }
   static size_t workspace_size(const Problem&) { return 0; }
   static Status launch(const Problem& p, const Arguments& a, void* workspace, Stream stream) {
-    using Word = WordOf<Value>;
-    const Buffers<Word> buffers{static_cast<const Word*>(a.input), static_cast<Word*>(a.output),
-                                bits_as<Word>(a.value)};
-    return pad::launch(p, buffers, workspace, stream);
+    return move(p, a, bits_as<WordOf<Value>>(a.value), workspace, stream);
   }
 };
 
-template <typename Value>
-struct Backward {
+template <typename T>
+struct ConstantBackward {
   using Arguments = PadConstantBackwardArguments;
   using Problem = pad::Problem;
 
   static Status make_problem(const Arguments& a, Problem* problem) {
-    return make_backward_problem(a.input_numel, a.rank, a.input_shape, a.pad_low, a.grad_output_strides,
-                                 a.grad_input_strides, sizeof(Value), problem);
+    const Shapes shapes{Mode::kConstant, a.rank, a.input_shape, nullptr, a.pad_low, a.grad_output_strides,
+                        a.grad_input_strides, false, false};
+    return make_backward_problem(shapes, a.input_numel, sizeof(T), problem);
   }
-  static Operands operands(const Problem& p, const Arguments& a) {
-    return {{{"grad_output", a.grad_output, p.source_numel, sizeof(Value), false},
-             {"grad_input", a.grad_input, p.numel, sizeof(Value), true}},
-            2};
-  }
+  static Operands operands(const Problem& p, const Arguments& a) { return backward_operands<Arguments, T>(p, a); }
   static size_t workspace_size(const Problem&) { return 0; }
   static Status launch(const Problem& p, const Arguments& a, void* workspace, Stream stream) {
-    using Word = WordOf<Value>;
+    using Word = WordOf<T>;
     // Every element of grad_input has a source: the value is never used.
-    const Buffers<Word> buffers{static_cast<const Word*>(a.grad_output), static_cast<Word*>(a.grad_input), Word{0}};
-    return pad::launch(p, buffers, workspace, stream);
+    const Moves<Word> moves{static_cast<const Word*>(a.grad_output), static_cast<Word*>(a.grad_input), Word{0}};
+    return pad::launch(p, moves, workspace, stream);
   }
 };
 
@@ -79,13 +92,13 @@ struct Backward {
 extern "C" {
 using namespace baracuda;
 
-BARACUDA_STAMP_PAD_CONSTANT(f32, float, pad::Forward<float>)
-BARACUDA_STAMP_PAD_CONSTANT(f64, double, pad::Forward<double>)
-BARACUDA_STAMP_PAD_CONSTANT(f16, uint16_t, pad::Forward<uint16_t>)
-BARACUDA_STAMP_PAD_CONSTANT(bf16, uint16_t, pad::Forward<uint16_t>)
+BARACUDA_STAMP_PAD_CONSTANT(f32, float, pad::Constant<float>)
+BARACUDA_STAMP_PAD_CONSTANT(f64, double, pad::Constant<double>)
+BARACUDA_STAMP_PAD_CONSTANT(f16, uint16_t, pad::Constant<uint16_t>)
+BARACUDA_STAMP_PAD_CONSTANT(bf16, uint16_t, pad::Constant<uint16_t>)
 
-BARACUDA_STAMP_PAD_CONSTANT_BACKWARD(f32, pad::Backward<float>)
-BARACUDA_STAMP_PAD_CONSTANT_BACKWARD(f64, pad::Backward<double>)
-BARACUDA_STAMP_PAD_CONSTANT_BACKWARD(f16, pad::Backward<uint16_t>)
-BARACUDA_STAMP_PAD_CONSTANT_BACKWARD(bf16, pad::Backward<uint16_t>)
+BARACUDA_STAMP_PAD_CONSTANT_BACKWARD(f32, pad::ConstantBackward<float>)
+BARACUDA_STAMP_PAD_CONSTANT_BACKWARD(f64, pad::ConstantBackward<double>)
+BARACUDA_STAMP_PAD_CONSTANT_BACKWARD(f16, pad::ConstantBackward<Half>)
+BARACUDA_STAMP_PAD_CONSTANT_BACKWARD(bf16, pad::ConstantBackward<Bfloat16>)
 }

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a backend must provide for pad; a missing instance fails to link. Elements are moved as words of their width, so
-// one instance serves every dtype of that width and both directions.
+// What a backend must provide for pad; a missing instance fails to link. Every mode and direction is one of two calls.
 #pragma once
 
 #include "core/backend.h"
@@ -8,15 +7,29 @@
 
 namespace baracuda::pad {
 
+// Every destination element takes one source element, or the value (Outside::kFill, Outside::kFold). Elements are moved
+// as words of their width, so one instance serves every dtype of that width.
 template <typename Word>
-struct Buffers {
+struct Moves {
   const Word* source;
   Word* destination;
-  Word value;  // what an element outside the source holds
+  Word value;
+};
+
+// Every destination element adds up its source elements (Outside::kSum); one without any is 0.
+template <typename T>
+struct Sums {
+  const T* source;
+  T* destination;
+};
+
+// A word of 16 bytes.
+struct alignas(16) Word128 {
+  uint64_t low, high;
 };
 
 // Enqueues the call. Every destination element is written; no workspace is needed.
-template <typename WordBuffers>
-Status launch(const Problem& problem, const WordBuffers& buffers, void* workspace, Stream stream);
+template <typename Buffers>
+Status launch(const Problem& problem, const Buffers& buffers, void* workspace, Stream stream);
 
 }  // namespace baracuda::pad

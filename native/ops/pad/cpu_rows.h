@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+// How the CPU kernels walk a destination: planes of rows, rows in segments, each written front to back by one thread.
+// What stands in a row is the caller's affair.
+#pragma once
+
+#include "core/cpu_launch.h"
+#include "core/cpu_parallel.h"
+#include "ops/pad/cpu_bytes.h"
+#include "ops/pad/problem.h"
+
+namespace baracuda::pad {
+namespace {
+
+// Rows of half this gain nothing: too large a part of them is lines shared with a neighbour, which are gathered first.
+constexpr int64_t kStreamedRowBytes = 8 * kCacheLine;
+
+// How a row is written: element by element, as bytes, or as bytes past the caches.
+enum class Rows { kStrided, kDense, kStreamed };
+
+// Writes the elements of one row after the other.
+template <Rows kRows, typename Word>
+class RowWriter {
+ public:
+  RowWriter(Word* to, int64_t stride, Word value) : lines_(to), to_(to), stride_(stride), value_(value) {
+    for (Word& word : line_) word = value;
+  }
+
+  void start(Word* to) {
+    to_ = to;
+    if (kRows == Rows::kStreamed) lines_.move(to);
+  }
+
+  void fill(int64_t count) {
+    const int64_t bytes = count * static_cast<int64_t>(sizeof(Word));
+    const char* line = reinterpret_cast<const char*>(line_);
+    if (kRows == Rows::kStrided) {
+      for (int64_t i = 0; i < count; ++i) to_[i * stride_] = value_;
+    } else if (kRows == Rows::kStreamed) {
+      lines_.fill(line, bytes);
+    } else if (bytes <= kCacheLine) {
+      copy_row(reinterpret_cast<char*>(to_), line, bytes);
+    } else {
+      for (int64_t i = 0; i < count; ++i) to_[i] = value_;
+    }
+    advance(count);
+  }
+
+  void copy(const Word* from, int64_t source_stride, int64_t count) {
+    const int64_t bytes = count * static_cast<int64_t>(sizeof(Word));
+    if (kRows == Rows::kStrided) {
+      for (int64_t i = 0; i < count; ++i) to_[i * stride_] = from[i * source_stride];
+    } else if (kRows == Rows::kStreamed) {
+      lines_.copy(reinterpret_cast<const char*>(from), bytes);
+    } else {
+      copy_row(reinterpret_cast<char*>(to_), reinterpret_cast<const char*>(from), bytes);
+    }
+    advance(count);
+  }
+
+  void put(Word word) {
+    if (kRows == Rows::kStreamed) {
+      lines_.copy(reinterpret_cast<const char*>(&word), sizeof word);
+    } else {
+      *to_ = word;
+    }
+    advance(1);
+  }
+
+  void finish() {
+    if (kRows == Rows::kStreamed) lines_.finish();
+  }
+
+ private:
+  void advance(int64_t count) {
+    if (kRows != Rows::kStreamed) to_ += kRows == Rows::kStrided ? count * stride_ : count;
+  }
+
+  LineWriter lines_;
+  Word* to_;
+  int64_t stride_;
+  Word value_;
+  Word line_[kCacheLine / sizeof(Word)];  // the value, a cache line of it
+};
+
+// The problem as planes of rows: its last two axes, walked by tight loops, and the axes above them. Rows are cut in
+// segments, so that one long row also has many owners.
+struct Planes {
+  int32_t outer_rank;
+  Axis outer[kMaxRank], row, column;
+  int64_t numel, source_offset;
+  int64_t segments, segment_extent;
+
+  explicit Planes(const Problem& p) : numel(p.numel), source_offset(p.source_offset) {
+    outer_rank = p.rank > 2 ? p.rank - 2 : 0;
+    for (int32_t a = 0; a < outer_rank; ++a) outer[a] = p.axes[a];
+    row = p.rank > 1 ? p.axes[p.rank - 2] : Axis{1, 0, 1, 0, 0, 0, 1, {0, 0}, false, 0, {0, 1}};
+    column = p.axes[p.rank - 1];
+    segment_extent = column.extent < kPartElements ? column.extent : kPartElements;
+    segments = (column.extent + segment_extent - 1) / segment_extent;
+  }
+};
+
+// `Work` has: `Word`, the type of an element; `Planes planes`; `Word* destination`; `Word value`;
+//   Plane plane_at(int64_t plane) const                      with the place `destination` of its first element
+//   write_row(plane, row, begin, end, writer) const          writes the row's columns [begin, end)
+template <Rows kRows, typename Work>
+void write_segments(void* context, int64_t begin, int64_t end) {
+  const Work& work = *static_cast<const Work*>(context);
+  const Planes& planes = work.planes;
+  const int64_t stride = planes.column.stride, row_stride = planes.row.stride;
+  RowWriter<kRows, typename Work::Word> writer(work.destination, stride, work.value);
+  for (int64_t i = begin; i < end;) {
+    const int64_t line = i / planes.segments, first = line % planes.row.extent;
+    const auto plane = work.plane_at(line / planes.row.extent);
+    typename Work::Word* const to = work.destination + plane.destination;
+    if (planes.segments == 1) {
+      const int64_t last = end - i < planes.row.extent - first ? first + (end - i) : planes.row.extent;
+      for (int64_t r = first; r < last; ++r) {
+        writer.start(to + r * row_stride);
+        work.write_row(plane, r, 0, planes.column.extent, writer);
+      }
+      i += last - first;
+      continue;
+    }
+    const int64_t from = i % planes.segments * planes.segment_extent;
+    const int64_t until = from + planes.segment_extent;
+    writer.start(to + first * row_stride + from * stride);
+    work.write_row(plane, first, from, until < planes.column.extent ? until : planes.column.extent, writer);
+    ++i;
+  }
+  writer.finish();
+}
+
+template <typename Work>
+Status write_planes(Work* work) {
+  const Planes& planes = work->planes;
+  constexpr int64_t kBytes = sizeof(typename Work::Word);
+  const bool dense = planes.column.stride == 1 && (planes.column.source_stride == 1 || planes.column.source_extent == 1);
+  const bool streamed =
+      dense && planes.numel * kBytes >= kStreamedBytes && planes.column.extent * kBytes >= kStreamedRowBytes;
+  const auto body = streamed ? write_segments<Rows::kStreamed, Work>
+                             : (dense ? write_segments<Rows::kDense, Work> : write_segments<Rows::kStrided, Work>);
+  parallel_ranges(planes.numel / planes.column.extent * planes.segments, grain_for(planes.segment_extent), body, work);
+  return Status::kOk;
+}
+
+}  // namespace
+}  // namespace baracuda::pad

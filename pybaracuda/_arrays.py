@@ -18,10 +18,12 @@ import numpy as np
 __all__ = [
     "CANONICAL_NANS",
     "DTYPE_NAMES",
+    "EXTENSION_DTYPES",
     "HOST",
     "Adapter",
     "Operand",
     "dtype_name",
+    "item_bytes",
     "numpy_dtype",
     "numpy_token",
     "read",
@@ -45,7 +47,17 @@ DTYPE_NAMES = {
     "i64": "int64",
     "u64": "uint64",
     "bool": "bool",
+    "complex64": "complex64",
+    "complex128": "complex128",
+    "f8e4m3": "float8_e4m3fn",
+    "f8e5m2": "float8_e5m2",
 }
+_ITEM_BYTES = {
+    "f32": 4, "f64": 8, "f16": 2, "bf16": 2, "s8": 1, "u8": 1, "s16": 2, "u16": 2, "i32": 4, "u32": 4, "i64": 8,
+    "u64": 8, "bool": 1, "complex64": 8, "complex128": 16, "f8e4m3": 1, "f8e5m2": 1,
+}  # fmt: skip
+# Those that NumPy has from ml_dtypes alone. They have no buffer protocol.
+EXTENSION_DTYPES = frozenset({"bf16", "f8e4m3", "f8e5m2"})
 # The bits of the one NaN that arithmetic stores, for the dtypes that results can be narrowed to.
 CANONICAL_NANS = {"f16": 0x7E00, "bf16": 0x7FC0, "f32": 0x7FC00000}
 _TOKENS_BY_NAME = {name: token for token, name in DTYPE_NAMES.items()}
@@ -59,6 +71,11 @@ _MOST_TYPES = 256
 def dtype_name(token: str) -> str:
     """Spell a dtype as users know it."""
     return DTYPE_NAMES.get(token, token)
+
+
+def item_bytes(token: str) -> int | None:
+    """Answer the bytes of one element, or None for a dtype that has no token."""
+    return _ITEM_BYTES.get(token)
 
 
 def numpy_token(dtype: Any) -> str:
@@ -76,15 +93,16 @@ _NUMPY_DTYPES: dict[str, Any] = {}
 
 
 def numpy_dtype(token: str) -> Any:
-    """Answer the NumPy dtype of a token; bf16 comes from ml_dtypes."""
+    """Answer the NumPy dtype of a token; some come from ml_dtypes."""
     dtype = _NUMPY_DTYPES.get(token)
     if dtype is None:
-        if token == "bf16":
+        if token in EXTENSION_DTYPES:
+            name = DTYPE_NAMES[token]
             try:
                 import ml_dtypes
             except ImportError:
-                raise TypeError("bfloat16 arrays of NumPy need ml_dtypes: pip install pybaracuda[bf16]") from None
-            dtype = np.dtype(ml_dtypes.bfloat16)
+                raise TypeError(f"{name} arrays of NumPy need ml_dtypes: pip install pybaracuda[bf16]") from None
+            dtype = np.dtype(getattr(ml_dtypes, name))
         else:
             dtype = np.dtype(DTYPE_NAMES[token])
         _NUMPY_DTYPES[token] = dtype

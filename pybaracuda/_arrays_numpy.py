@@ -9,13 +9,23 @@ from typing import Any
 
 import numpy as np
 
-from ._arrays import _NUMPY_TOKENS, DTYPE_NAMES, HOST, Adapter, Operand, element_strides, numpy_dtype, numpy_token
+from ._arrays import (
+    _NUMPY_TOKENS,
+    DTYPE_NAMES,
+    EXTENSION_DTYPES,
+    HOST,
+    Adapter,
+    Operand,
+    element_strides,
+    numpy_dtype,
+    numpy_token,
+)
 
 __all__ = ["NUMPY", "NumpyAdapter"]
 
-# ctypes looks through the buffer protocol, which bfloat16 does not have.
+# ctypes looks through the buffer protocol, which the extension dtypes do not have.
 _BYTE: Any = c_char
-_BUFFER_TOKENS = frozenset(DTYPE_NAMES) - {"bf16"}
+_BUFFER_TOKENS = frozenset(DTYPE_NAMES) - EXTENSION_DTYPES
 
 
 def _address(array: Any) -> int:

@@ -11,8 +11,7 @@ from collections.abc import Sequence
 from operator import index
 from typing import Any, NamedTuple
 
-from ._abi import DTYPE_BYTES
-from ._arrays import HOST, Operand, dtype_name, read, stream_handle
+from ._arrays import HOST, Operand, dtype_name, item_bytes, read, stream_handle
 from ._descriptor import Descriptor, PlanPreference
 from ._errors import UnsupportedError
 from ._plan import Plan
@@ -157,8 +156,6 @@ class Prepared:
         Whether the kernel takes the inputs' strides; otherwise strided inputs are copied.
     in_place : int or None
         The input that the first output may share memory with.
-    offset : int
-        Bytes to add to the first input's address.
     """
 
     __slots__ = (
@@ -166,7 +163,6 @@ class Prepared:
         "_function",
         "_in_place",
         "_is_simple",
-        "_offset",
         "_pack",
         "_prefix",
         "_primary",
@@ -185,7 +181,6 @@ class Prepared:
         primary: int = 0,
         strided: bool = False,
         in_place: int | None = None,
-        offset: int = 0,
     ) -> None:
         self.plan = plan
         self.outputs = tuple(outputs)
@@ -193,7 +188,6 @@ class Prepared:
         self._primary = primary
         self._strided = strided
         self._in_place = in_place
-        self._offset = offset
         self._function = plan._function
         self._prefix = plan._prefix
         self._pack = plan._pack
@@ -233,7 +227,6 @@ class Prepared:
                 if self._casts is not None:
                     inputs = self._converted(inputs, stream)
         pointers = [operand.pointer for operand in inputs]
-        pointers[0] += self._offset
         if not self._is_simple or outs[0] is not None:
             return self._launch_into(primary, inputs, pointers, outs, stream)
         output = self.outputs[0]
@@ -315,11 +308,11 @@ class Prepared:
     @staticmethod
     def _check_overlap(target: Operand, others: Sequence[Operand | None], in_place: int | None) -> None:
         """Refuse an output that shares memory with another operand, unless it is the one at `in_place`, whole."""
-        low, high = target.byte_range(DTYPE_BYTES[target.dtype])
+        low, high = target.byte_range(item_bytes(target.dtype) or 1)
         for position, operand in enumerate(others):
             if operand is None:
                 continue
-            start, end = operand.byte_range(DTYPE_BYTES[operand.dtype])
+            start, end = operand.byte_range(item_bytes(operand.dtype) or 1)
             if start >= high or low >= end or start == end or low == high:
                 continue
             if position != in_place or start != low or operand.dtype != target.dtype:

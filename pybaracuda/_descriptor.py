@@ -91,10 +91,10 @@ def _checked(name: str, annotation: str, value: Any) -> Any:
     try:
         if annotation.startswith("int"):
             return index(value)
-        if annotation == "float":
+        if annotation.startswith("float"):
             if isinstance(value, str | bytes):
                 raise TypeError
-            return float(value)
+            return value if annotation == "float | int" and type(value) is int else float(value)
         if annotation == "bool":
             if value is True or value is False or (isinstance(value, np.bool_ | int) and int(value) in (0, 1)):
                 return bool(value)

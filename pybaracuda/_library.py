@@ -18,6 +18,13 @@ __all__ = ["Library", "backend_available", "backend_problem", "include_dir", "li
 PREFIX = "baracuda_kernels_"
 _FILES = {"cpu": "libbaracuda_kernels_cpu.so", "cuda": "libbaracuda_kernels.so"}
 
+
+class Bits128(ctypes.Structure):
+    """The bit pattern of an element of 16 bytes."""
+
+    _fields_ = (("low", ctypes.c_uint64), ("high", ctypes.c_uint64))
+
+
 _VALUES: dict[str, Any] = {
     "i32": ctypes.c_int32,
     "i64": ctypes.c_int64,
@@ -25,6 +32,11 @@ _VALUES: dict[str, Any] = {
     "f64": ctypes.c_double,
     "f16": ctypes.c_uint16,
     "bf16": ctypes.c_uint16,
+    "b8": ctypes.c_uint8,
+    "b16": ctypes.c_uint16,
+    "b32": ctypes.c_uint32,
+    "b64": ctypes.c_uint64,
+    "b128": Bits128,
 }
 _ARRAYS: dict[str, Any] = {"i32": ctypes.POINTER(ctypes.c_int32), "i64": ctypes.POINTER(ctypes.c_int64)}
 _LIBRARY_FUNCTIONS: dict[str, Any] = {
@@ -55,7 +67,7 @@ def _signature(operator: _abi.Operator, variant: _abi.Variant, verb: str) -> tup
                 types.append(_VALUES[value_ctype(parameter, variant)])
         elif isinstance(parameter, _abi.HostArray):
             types.append(_ARRAYS[parameter.ctype])
-        elif verb != "workspace_size":
+        elif isinstance(parameter, _abi.Options) or verb != "workspace_size":
             types.append(ctypes.c_void_p)
     if verb == "run":
         types += [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p]
@@ -209,7 +221,7 @@ def load(backend: str) -> Library:
 def raw(backend: str = "cpu") -> ctypes.CDLL:
     """Load a C library with ctypes, every function's ``restype`` and ``argtypes`` set from the ABI table.
 
-    Data pointers, workspaces, streams and packed blocks are ``c_void_p``; shapes, strides and pads are
+    Data pointers, workspaces, streams, options and packed blocks are ``c_void_p``; shapes, strides and pads are
     ``POINTER(c_int32)`` or ``POINTER(c_int64)``; statuses are ``c_int32``. Statuses are returned, not raised;
     ``baracuda_kernels_last_error()`` has this thread's text.
 

@@ -13,20 +13,23 @@ import numpy as np
 from . import _abi
 from ._descriptor import Descriptor
 from ._errors import InvalidProblemError
-from ._library import value_ctype
+from ._library import Bits128, value_ctype
 
 __all__ = ["PackedProblem", "pack_problem"]
 
 _LIMITS = {"i32": (-(2**31), 2**31 - 1), "i64": (-(2**63), 2**63 - 1)}
 _HOST_TYPES: dict[str, Any] = {"i32": ctypes.c_int32, "i64": ctypes.c_int64}
+# The `struct` code of one element where it is passed by its address.
+_ELEMENT_CODES = {"f32": "f", "f64": "d", "f16": "H", "bf16": "H", "b8": "B", "b16": "H", "b32": "I", "b64": "Q",
+                  "b128": "QQ"}  # fmt: skip
 
 
 class PackedProblem(NamedTuple):
     """A problem as C takes it.
 
     A call's block is `prefix + pack(*pointers, *constants, workspace, workspace_bytes, stream)`. `arguments` are those
-    of the `_can_implement` function, `sizes` those of `_workspace_size`; they own the host arrays that the prefix
-    points to.
+    of the `_can_implement` function, `sizes` those of `_workspace_size`; with `kept` they own what the prefix points
+    to.
     """
 
     prefix: bytes
@@ -34,6 +37,7 @@ class PackedProblem(NamedTuple):
     constants: tuple[Any, ...]
     arguments: tuple[Any, ...]
     sizes: tuple[Any, ...]
+    kept: tuple[Any, ...]
 
 
 def pack_problem(operator: _abi.Operator, variant: _abi.Variant, descriptor: Descriptor) -> PackedProblem:
@@ -42,17 +46,24 @@ def pack_problem(operator: _abi.Operator, variant: _abi.Variant, descriptor: Des
     sizes: list[Any] = []
     before: list[Any] = []
     constants: list[Any] = []
+    kept: list[Any] = []
     for parameter in operator.parameters:
         if isinstance(parameter, _abi.Tensor):
             arguments.append(None)
             continue
-        value = getattr(descriptor, parameter.name)
+        value: Any
+        packed: tuple[Any, ...]
         if isinstance(parameter, _abi.HostArray):
-            value = _host_array(operator.name, parameter, value)
-            packed = ctypes.addressof(value)
+            value = _host_array(operator.name, parameter, getattr(descriptor, parameter.name))
+            packed = (ctypes.addressof(value),)
+        elif isinstance(parameter, _abi.Options):
+            value = _options(operator.name, parameter, variant, descriptor, kept)
+            packed = (ctypes.addressof(value),)
         else:
-            value = packed = _scalar(operator.name, parameter.name, value_ctype(parameter, variant), value)
-        (constants if None in arguments else before).append(packed)
+            ctype = value_ctype(parameter, variant)
+            packed = _scalar(operator.name, parameter.name, ctype, getattr(descriptor, parameter.name))
+            value = Bits128(*packed) if ctype == "b128" else packed[0]
+        (constants if None in arguments else before).extend(packed)
         arguments.append(value)
         if parameter.name != "value":
             sizes.append(value)
@@ -60,16 +71,52 @@ def pack_problem(operator: _abi.Operator, variant: _abi.Variant, descriptor: Des
     # "0P" pads the prefix to the alignment at which the first pointer stands.
     prefix = struct.pack(f"@{codes[: len(before)]}0P", *before)
     tail = struct.Struct(f"@{codes[len(before) :]}")
-    return PackedProblem(prefix, tail.pack, tuple(constants), tuple(arguments), tuple(sizes))
+    return PackedProblem(prefix, tail.pack, tuple(constants), tuple(arguments), tuple(sizes), tuple(kept))
 
 
-def _scalar(operator: str, name: str, ctype: str, value: Any) -> Any:
-    """Convert a scalar to what `struct` and ctypes take for its C type; both would cut an integer silently."""
+def _options(
+    operator: str, parameter: _abi.Options, variant: _abi.Variant, descriptor: Descriptor, kept: list[Any]
+) -> Any:
+    """Lay out a struct of options from the descriptor's `option_<field>`; what it points to is added to `kept`."""
+    fields: list[Any] = [struct.calcsize(parameter.format)]
+    for field in parameter.fields:
+        value = getattr(descriptor, f"option_{field.name}")
+        if isinstance(field, _abi.Scalar):
+            fields += _scalar(operator, field.name, field.ctype, value)
+        elif value is None:
+            fields.append(0)
+        else:
+            element = variant.types["T"]
+            kept.append(_memory(struct.pack(_ELEMENT_CODES[element], *_scalar(operator, field.name, element, value))))
+            fields.append(ctypes.addressof(kept[-1]))
+    return _memory(struct.pack(parameter.format, *fields))
+
+
+def _memory(content: bytes) -> Any:
+    """Memory that holds the bytes, aligned for any type."""
+    words = (ctypes.c_uint64 * (len(content) // 8 + 1))()
+    ctypes.memmove(words, content, len(content))
+    return words
+
+
+def _scalar(operator: str, name: str, ctype: str, value: Any) -> tuple[Any, ...]:
+    """Convert a scalar to what `struct` takes for its C type; an integer would be cut silently."""
     if ctype in _LIMITS:
         low, high = _LIMITS[ctype]
         if not low <= value <= high:
             raise InvalidProblemError(f"{operator}: {name} is {value}; wanted {low}..{high}")
-        return int(value)
+        return (int(value),)
+    if ctype.startswith("b") and ctype != "bf16":
+        bits = int(ctype[1:])
+        if not 0 <= value < 1 << bits or value != int(value):
+            raise InvalidProblemError(f"{operator}: {name} is {value}; wanted the bit pattern of {bits} bits")
+        pattern = int(value)
+        return (pattern,) if bits <= 64 else (pattern & (1 << 64) - 1, pattern >> 64)
+    return (_float(ctype, value),)
+
+
+def _float(ctype: str, value: Any) -> Any:
+    """Round to a float type; the 16-bit ones are passed as their bits."""
     if ctype == "f64":
         return float(value)
     with np.errstate(over="ignore"):

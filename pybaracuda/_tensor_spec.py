@@ -8,7 +8,7 @@ from operator import index
 from typing import Any, NamedTuple
 
 from . import _abi
-from ._arrays import HOST, Operand, dense_strides, dtype_name, read
+from ._arrays import HOST, Operand, dense_strides, dtype_name, item_bytes, read
 from ._descriptor import Descriptor
 from ._errors import BufferTooSmallError
 
@@ -52,7 +52,7 @@ def too_small(spec: TensorSpec, got: int) -> BufferTooSmallError:
 
 
 def check_array(spec: TensorSpec, operand: Operand) -> None:
-    if operand.dtype != spec.dtype:
+    if operand.dtype != spec.dtype and not _is_word(spec, operand):
         raise TypeError(f"{spec.name} has dtype {dtype_name(operand.dtype)}; wanted {dtype_name(spec.dtype)}")
     if spec.is_output:
         operand.adapter.check_output(operand)
@@ -66,6 +66,12 @@ def check_array(spec: TensorSpec, operand: Operand) -> None:
             f"{spec.name} has shape {operand.shape} and strides {operand.element_strides()}; "
             f"wanted {spec.shape} and {spec.strides}"
         )
+
+
+def _is_word(spec: TensorSpec, operand: Operand) -> bool:
+    """Tell whether the tensor takes every dtype of its width (b8 to b128) and the array has such a one."""
+    is_any = spec.dtype[0] == "b" and spec.dtype != "bf16"
+    return is_any and item_bytes(operand.dtype) == _abi.DTYPE_BYTES[spec.dtype]
 
 
 def is_buffer(value: Any) -> bool:

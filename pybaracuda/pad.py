@@ -8,30 +8,26 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
-from typing import Any, ClassVar
+from typing import Any
+
+import numpy as np
 
 from . import _call
-from ._abi import DTYPE_BYTES
-from ._arrays import Operand, dense_strides, read
+from ._arrays import Operand, dense_strides, dtype_name, item_bytes, numpy_dtype, read
 from ._call import FLOATS, MOST_COMBINATIONS, Output, Prepared
-from ._descriptor import Descriptor
-from ._errors import InvalidProblemError, UnsupportedError
+from ._descriptor import Descriptor, PrecisionGuarantee
+from ._errors import InvalidProblemError
 from ._plan import Plan
 
 __all__ = ["PadBackwardDescriptor", "PadBackwardPlan", "PadDescriptor", "PadPlan", "pad", "pad_backward"]
 
-# Modes that torch or NumPy have; only the first is wired.
+# In the order of the C options' numbers.
 _MODES = ("constant", "reflect", "replicate", "circular", "symmetric")
-# Dtypes that padding takes elsewhere; bytes are only moved, so they will come.
-_NOT_YET = ("s8", "u8", "s16", "u16", "i32", "u32", "i64", "u64", "bool", "complex64", "complex128")
 
 
 def _check_mode(mode: str) -> None:
-    if mode == "constant":
-        return
-    if mode in _MODES:
-        raise UnsupportedError(f"mode {mode!r} is not wired yet; wanted 'constant'")
-    raise ValueError(f"mode is {mode!r}; wanted one of {', '.join(map(repr, _MODES))}")
+    if mode not in _MODES:
+        raise ValueError(f"mode is {mode!r}; wanted one of {', '.join(map(repr, _MODES))}")
 
 
 def _fill_strides(descriptor: Any, name: str, shape: tuple[int, ...]) -> None:
@@ -44,16 +40,23 @@ def _fill_strides(descriptor: Any, name: str, shape: tuple[int, ...]) -> None:
 
 def _check_axes(descriptor: Any) -> None:
     _check_mode(descriptor.mode)
+    shape, low, high = descriptor.input_shape, descriptor.pad_low, descriptor.pad_high
     for name in ("pad_low", "pad_high"):
-        if len(getattr(descriptor, name)) != len(descriptor.input_shape):
+        if len(getattr(descriptor, name)) != len(shape):
             raise InvalidProblemError(
-                f"{descriptor.operator}: {name} has {len(getattr(descriptor, name))} entries; "
-                f"wanted {len(descriptor.input_shape)}"
+                f"{descriptor.operator}: {name} has {len(getattr(descriptor, name))} entries; wanted {len(shape)}"
             )
-    for extent, high in zip(descriptor.output_shape, descriptor.pad_high, strict=True):
-        # The C library takes the output's extents, not pad_high.
-        if high < 0 or extent < 0:
-            raise InvalidProblemError(f"{descriptor.operator}: pad_high is {descriptor.pad_high}; wanted at least 0")
+    # Also in C, where pad_high and so the reason is not known.
+    if any(n + min(before, 0) + min(after, 0) < 0 for n, before, after in zip(shape, low, high, strict=True)):
+        raise InvalidProblemError(
+            f"{descriptor.operator}: pad_low {low} and pad_high {high} crop below 0 elements of input_shape {shape}"
+        )
+
+
+def _operator(mode: str, low: tuple[int, ...], high: tuple[int, ...], suffix: str = "") -> str:
+    """Name the C operator: each mode has its own, and those take no negative pads."""
+    name = "ex" if min(low, default=0) < 0 or min(high, default=0) < 0 else mode
+    return f"pad_{name}{suffix}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,22 +68,21 @@ class PadDescriptor(Descriptor):
     input_shape : tuple of int
         Extents of the input, up to 8 axes.
     pad_low, pad_high : tuple of int
-        Elements before and after the input on each axis; not negative (the array function crops).
-    mode : {"constant"}
-    value : float
-        What the padding holds, rounded to the element.
-    element : {"f32", "f64", "f16", "bf16"}
-        Dtype; only its width and the value depend on it.
+        Elements before and after the input on each axis; a negative number cuts off that many first.
+    mode : {"constant", "reflect", "replicate", "circular", "symmetric"}
+    value : float or int
+        What constant padding holds, rounded to the element; for b8 to b128 the bit pattern as an int.
+    element : {"f32", "f64", "f16", "bf16", "b8", "b16", "b32", "b64", "b128"}
+        Dtype, or a width: only the value depends on more.
     input_strides, output_strides : tuple of int, optional
         In elements; None is dense. No output stride may be 0 where the extent is above 1.
     """
 
-    operator: ClassVar[str] = "pad_constant"
     input_shape: tuple[int, ...]
     pad_low: tuple[int, ...]
     pad_high: tuple[int, ...]
     mode: str = "constant"
-    value: float = 0.0
+    value: float | int = 0.0
     element: str = "f32"
     input_strides: tuple[int, ...] | None = None
     output_strides: tuple[int, ...] | None = None
@@ -90,6 +92,11 @@ class PadDescriptor(Descriptor):
         _check_axes(self)
         _fill_strides(self, "input_strides", self.input_shape)
         _fill_strides(self, "output_strides", self.output_shape)
+
+    @property
+    def operator(self) -> str:  # type: ignore[override]
+        """The C operator's name."""
+        return _operator(self.mode, self.pad_low, self.pad_high)
 
     @property
     def rank(self) -> int:
@@ -107,9 +114,19 @@ class PadDescriptor(Descriptor):
         return prod(self.output_shape)
 
     @property
-    def cache_key(self) -> bytes:
+    def option_mode(self) -> int:
+        """The mode's number."""
+        return _MODES.index(self.mode)
+
+    @property
+    def option_value(self) -> float | int:
+        """The value."""
+        return self.value
+
+    @property
+    def cache_key(self) -> bytes | int:
         """The value's bits: 0.0 and -0.0 are equal, and their padding is not."""
-        return struct.pack("d", self.value)
+        return self.value if isinstance(self.value, int) else struct.pack("d", self.value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,15 +137,13 @@ class PadBackwardDescriptor(Descriptor):
     ----------
     input_shape : tuple of int
         Extents of the forward call's input, which are those of grad_input.
-    pad_low, pad_high : tuple of int
-        As in the forward call; not negative.
-    mode : {"constant"}
+    pad_low, pad_high, mode
+        As in the forward call.
     element : {"f32", "f64", "f16", "bf16"}
     grad_output_strides, grad_input_strides : tuple of int, optional
         In elements; None is dense.
     """
 
-    operator: ClassVar[str] = "pad_constant_backward"
     input_shape: tuple[int, ...]
     pad_low: tuple[int, ...]
     pad_high: tuple[int, ...]
@@ -142,6 +157,11 @@ class PadBackwardDescriptor(Descriptor):
         _check_axes(self)
         _fill_strides(self, "grad_output_strides", self.output_shape)
         _fill_strides(self, "grad_input_strides", self.input_shape)
+
+    @property
+    def operator(self) -> str:  # type: ignore[override]
+        """The C operator's name."""
+        return _operator(self.mode, self.pad_low, self.pad_high, "_backward")
 
     @property
     def rank(self) -> int:
@@ -163,8 +183,18 @@ class PadBackwardDescriptor(Descriptor):
         """Elements of grad_input."""
         return prod(self.input_shape)
 
+    @property
+    def option_mode(self) -> int:
+        """The mode's number."""
+        return _MODES.index(self.mode)
+
+    @property
+    def option_value(self) -> None:
+        """No value takes part in the gradient."""
+        return None
+
     def tensor_shape(self, tensor: Any) -> tuple[int, ...]:
-        """Answer a tensor's shape; grad_output is the whole padded tensor, though its end is never read."""
+        """Answer a tensor's shape; grad_output is the whole padded tensor, though its end may never be read."""
         return self.output_shape if tensor.name == "grad_output" else self.input_shape
 
 
@@ -190,8 +220,13 @@ class PadBackwardPlan(Plan):
     descriptor_type = PadBackwardDescriptor
     category = "pad"
     layout = "strided"
-    sums = False
-    moves = True
+
+    @property
+    def precision_guarantee(self) -> PrecisionGuarantee:
+        """What the plan promises about its arithmetic: in mode constant there is none."""
+        if self.descriptor.mode == "constant":
+            return PrecisionGuarantee(math_precision="exact", accumulator="none")
+        return super().precision_guarantee
 
 
 def _pads(name: str, value: Any, rank: int) -> tuple[int, ...]:
@@ -203,51 +238,63 @@ def _pads(name: str, value: Any, rank: int) -> tuple[int, ...]:
     return pads
 
 
-class _Crop:
-    """The part of an operand that negative pads leave, and the pads that remain."""
+def _element(name: str, dtype: str) -> str:
+    """Answer the token under which a dtype is moved: its own, or its width."""
+    if dtype in FLOATS:
+        return dtype
+    nbytes = item_bytes(dtype)
+    if nbytes is None:
+        raise TypeError(f"{name} has dtype {dtype_name(dtype)}; wanted a number or bool of 1, 2, 4, 8 or 16 bytes")
+    return f"b{8 * nbytes}"
 
-    def __init__(
-        self, shape: tuple[int, ...], strides: tuple[int, ...], low: tuple[int, ...], high: tuple[int, ...]
-    ) -> None:
-        self.shape = _padded(shape, tuple(min(each, 0) for each in low), tuple(min(each, 0) for each in high))
-        if any(extent < 0 for extent in self.shape):
-            raise InvalidProblemError(
-                f"pad_low {low} and pad_high {high} crop below 0 elements: the array has shape {shape}"
-            )
-        self.low = tuple(max(each, 0) for each in low)
-        self.high = tuple(max(each, 0) for each in high)
-        # A crop to nothing reads nothing, wherever it would start.
-        skipped = sum(-min(each, 0) * stride for each, stride in zip(low, strides, strict=True))
-        self.offset = skipped if 0 not in self.shape else 0
+
+def _pattern(value: Any, dtype: str) -> int:
+    """Convert the padding value to the bits of a dtype that has no C type of its own."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        try:
+            held = np.asarray(value).astype(numpy_dtype(dtype))
+        except (TypeError, ValueError, OverflowError):
+            raise TypeError(f"value: wanted a number for {dtype_name(dtype)}, got {value!r}") from None
+    if held.shape != ():
+        raise TypeError(f"value: wanted a number, got {value!r}")
+    if held.dtype.kind in "iub" and held.item() != value:
+        raise ValueError(f"value is {value!r}, which {dtype_name(dtype)} cannot hold")
+    return int.from_bytes(held.tobytes(), "little")
+
+
+def _value_key(value: Any, dtype: str) -> bytes | int:
+    """Answer what tells two padding values of a dtype apart, and what the descriptor's value is made of."""
+    if isinstance(value, str | bytes):
+        raise TypeError(f"value: wanted a number, got {type(value).__name__}")
+    if dtype in FLOATS:
+        return struct.pack("d", float(value))
+    return _pattern(value, dtype)
 
 
 @lru_cache(maxsize=MOST_COMBINATIONS)
 def _prepare(
-    name: str,
     device: int,
     shape: tuple[int, ...],
     strides: tuple[int, ...] | None,
     dtype: str,
     low: tuple[int, ...],
     high: tuple[int, ...],
-    value: bytes,
+    mode: str,
+    value: bytes | int,
     out_strides: tuple[int, ...] | None,
 ) -> Prepared:
-    element = _call.element_of(name, dtype, FLOATS, _NOT_YET)
-    steps = dense_strides(shape) if strides is None else strides
-    crop = _Crop(shape, steps, low, high)
     descriptor = PadDescriptor(
-        crop.shape,
-        crop.low,
-        crop.high,
-        value=struct.unpack("d", value)[0],
-        element=element,
-        input_strides=steps,
+        shape,
+        low,
+        high,
+        mode,
+        value if isinstance(value, int) else struct.unpack("d", value)[0],
+        _element("input", dtype),
+        input_strides=strides,
         output_strides=out_strides,
     )
     plan = _call.prepare(PadPlan, descriptor, device)
-    output = Output(descriptor.output_shape, element, element)
-    return Prepared(plan, [output], strided=True, offset=crop.offset * DTYPE_BYTES[element])
+    return Prepared(plan, [Output(descriptor.output_shape, dtype, dtype)], strided=True)
 
 
 @lru_cache(maxsize=MOST_COMBINATIONS)
@@ -258,16 +305,17 @@ def _prepare_backward(
     dtype: str,
     low: tuple[int, ...],
     high: tuple[int, ...],
+    mode: str,
     out_strides: tuple[int, ...] | None,
 ) -> Prepared:
-    element = _call.element_of("grad_output", dtype, FLOATS, _NOT_YET)
+    element = _call.element_of("grad_output", dtype, FLOATS)
     input_shape = _padded(shape, tuple(-each for each in low), tuple(-each for each in high))
     if any(extent < 0 for extent in input_shape):
         raise InvalidProblemError(
             f"grad_output has shape {shape}, smaller than pad_low {low} and pad_high {high} together"
         )
     descriptor = PadBackwardDescriptor(
-        input_shape, low, high, element=element, grad_output_strides=strides, grad_input_strides=out_strides
+        input_shape, low, high, mode, element, grad_output_strides=strides, grad_input_strides=out_strides
     )
     plan = _call.prepare(PadBackwardPlan, descriptor, device)
     return Prepared(plan, [Output(input_shape, element, element)], strided=True)
@@ -277,26 +325,8 @@ def _strides_of(out: Any, rank: int) -> tuple[int, ...] | None:
     """Answer an `out=` array's strides where they are not dense; its other properties are checked at the launch."""
     if out is None:
         return None
-    target = read("out", out)
+    target: Operand = read("out", out)
     return target.strides if len(target.shape) == rank else None
-
-
-def _launch_pad(
-    operand: Operand, low: tuple[int, ...], high: tuple[int, ...], value: float, out: Any, stream: Any
-) -> Any:
-    out_strides = _strides_of(out, len(operand.shape))
-    prepared = _prepare(
-        operand.name,
-        operand.device,
-        operand.shape,
-        operand.strides,
-        operand.dtype,
-        low,
-        high,
-        struct.pack("d", value),
-        out_strides,
-    )
-    return prepared.launch((operand,), (out,), stream)[0]
 
 
 def pad(
@@ -304,7 +334,7 @@ def pad(
     pad_low: int | Sequence[int],
     pad_high: int | Sequence[int],
     mode: str = "constant",
-    value: float = 0.0,
+    value: Any = 0,
     *,
     out: Any = None,
     stream: Any = None,
@@ -314,13 +344,16 @@ def pad(
     Parameters
     ----------
     input : array
-        Up to 8 axes, float32, float64, float16 or bfloat16. Its strides are used as they are, no copy is made.
+        Up to 8 axes, of any number type or bool. Its strides are used as they are, no copy is made.
     pad_low, pad_high : int or sequence of int
-        Elements to add before and after each axis, first axis first; an int is for every axis. A negative number cuts
-        off that many, before anything is added.
-    mode : {"constant"}
-    value : float
-        What is added, rounded to the array's dtype.
+        Elements to add before and after each axis, first axis first; an int is for every axis. Any width: wider than
+        the array too. A negative number cuts off that many, before anything is added.
+    mode : {"constant", "reflect", "replicate", "circular", "symmetric"}
+        What is added: a value; the array mirrored about its end elements (d c b | a b c d | c b a); the end elements
+        (a a a | a b c d | d d d); the array again (b c d | a b c d | a b c); the array mirrored about its ends
+        (c b a | a b c d | d c b).
+    value : number
+        What mode constant adds, rounded to a float or complex dtype; integers and bool must hold it.
     out : array, optional
         Array of the result's shape and the input's dtype and device; it may be strided. Not for JAX.
     stream : int or object with ``__cuda_stream__``, optional
@@ -333,27 +366,28 @@ def pad(
 
     Raises
     ------
-    UnsupportedError
-        For a mode or dtype that is not wired yet (integers, bool, complex).
     TypeError, ValueError
         If an argument has the wrong type or length, or `out` cannot be written.
     InvalidProblemError
-        If negative pads cut more than there is, or for more than 8 axes.
+        If negative pads cut more than there is, if a mode other than constant has no element to repeat, or for more
+        than 8 axes.
 
     Notes
     -----
     Elements are moved bit for bit, NaN payloads too. May be called from any number of threads.
 
-    As ``torch.nn.functional.pad`` and ``numpy.pad`` in mode constant; the pads are in NumPy's order, not in torch's.
+    As ``torch.nn.functional.pad`` and ``numpy.pad``; the pads are in NumPy's order, not in torch's, replicate is
+    NumPy's edge and circular its wrap. Where theirs differ: docs/differences.md.
     """
     _check_mode(mode)
     operand = read("input", input, stream)
     rank = len(operand.shape)
-    if isinstance(value, str | bytes):
-        raise TypeError(f"value: wanted a number, got {type(value).__name__}")
-    return _launch_pad(
-        operand, _pads("pad_low", pad_low, rank), _pads("pad_high", pad_high, rank), float(value), out, stream
-    )
+    low, high = _pads("pad_low", pad_low, rank), _pads("pad_high", pad_high, rank)
+    dtype = operand.dtype
+    key = _value_key(value, dtype) if mode == "constant" and item_bytes(dtype) is not None else 0
+    strides = _strides_of(out, rank)
+    prepared = _prepare(operand.device, operand.shape, operand.strides, dtype, low, high, mode, key, strides)
+    return prepared.launch((operand,), (out,), stream)[0]
 
 
 def pad_backward(
@@ -386,28 +420,26 @@ def pad_backward(
 
     Raises
     ------
-    UnsupportedError, TypeError, ValueError, InvalidProblemError
+    TypeError, ValueError, InvalidProblemError
         As :func:`pad`.
 
     Notes
     -----
-    A copy, bit for bit. May be called from any number of threads.
+    The exact adjoint. An element that occurs once in the padded array has its gradient copied, bit for bit; where it
+    occurs several times they are added, in ascending row-major order of the padded array, in partial sums of 256 (in
+    float32 for 16-bit types). May be called from any number of threads.
     """
     _check_mode(mode)
     operand = read("grad_output", grad_output, stream)
     rank = len(operand.shape)
-    low = _pads("pad_low", pad_low, rank)
-    high = _pads("pad_high", pad_high, rank)
-    if min(low, default=0) < 0 or min(high, default=0) < 0:
-        # What the forward call cut off comes back as zeros, and what it added is cut off: padding by the negated pads.
-        return _launch_pad(operand, tuple(-each for each in low), tuple(-each for each in high), 0.0, out, stream)
     prepared = _prepare_backward(
         operand.device,
         operand.shape,
         operand.strides,
         operand.dtype,
-        low,
-        high,
+        _pads("pad_low", pad_low, rank),
+        _pads("pad_high", pad_high, rank),
+        mode,
         _strides_of(out, rank),
     )
     return prepared.launch((operand,), (out,), stream)[0]

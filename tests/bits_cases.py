@@ -15,7 +15,17 @@ from typing import NamedTuple
 
 import numpy as np
 from raw_abi import Symbol, Values, completed, numel, places, span, symbols
-from splitmix import BIT_TYPES, SIGNIFICAND_BITS, Array, encoded, integers, numbers, special_patterns
+from splitmix import (
+    BIT_TYPES,
+    SIGNIFICAND_BITS,
+    WORD_BYTES,
+    Array,
+    encoded,
+    integers,
+    numbers,
+    special_patterns,
+    word_bytes,
+)
 
 from pybaracuda import _abi
 
@@ -51,7 +61,9 @@ class Problem(NamedTuple):
 
 
 def plain(seed: int, count: int, token: str, values: Values) -> Array:
-    """Numbers in [-1, 1) with a full significand, or every value of an 8-bit type."""
+    """Numbers in [-1, 1) with a full significand, every value of an 8-bit type, or any bytes."""
+    if token in WORD_BYTES:
+        return word_bytes(seed, count, token)
     if token in SIGNIFICAND_BITS:
         return encoded(numbers(seed, count, token), token)
     low, high = {"s8": (-128, 127), "u8": (0, 255)}[token]
@@ -81,6 +93,8 @@ def special(seed: int, count: int, token: str, values: Values) -> Array:
 
 def any_bits(seed: int, count: int, token: str, values: Values) -> Array:
     """Special values in every second element, the largest finite numbers too: for operators that move bits."""
+    if token in WORD_BYTES:
+        return word_bytes(seed, count, token)
     patterns = np.array(special_patterns(token), BIT_TYPES[token])
     content = plain(seed, count, token, values).view(BIT_TYPES[token]).copy()
     content[::2] = patterns[integers(seed ^ 2, count, 0, len(patterns) - 1)[::2]]
@@ -317,6 +331,61 @@ _PAD = [
 ]  # fmt: skip
 
 
+# The modes that repeat the input. Where an element has several gradients they are added, 256 at a time.
+_PAD_REPEATED_WIDE: dict[str, Maker] = {"input": any_bits, "grad_output": wide}
+_PAD_REPEATED_BITS: dict[str, Maker] = {"input": any_bits, "grad_output": special}
+_PAD_REPEATED = [
+    Problem("typical", "a batch of images padded on two axes", _pad([2, 3, 9, 11], [0, 0, 1, 2], [0, 0, 3, 0]),
+            _PAD_REPEATED_WIDE),
+    Problem("rank-8", "eight axes", _pad([2, 2, 3, 2, 1, 2, 3, 3], [0, 1, 0, 1, 2, 0, 2, 1], [1, 0, 1, 0, 1, 0, 1, 0]),
+            _PAD_REPEATED_WIDE),
+    Problem("rank-0", "one element", _pad([], [], [])),
+    Problem("maximal", "every element but the ends has an image on either side", _pad([5, 7, 6], [0, 6, 5], [0, 6, 5]),
+            _PAD_REPEATED_WIDE),
+    Problem("several-periods", "pads several times as wide as the input", _pad([2, 3, 5], [0, 10, 70], [0, 33, 4]),
+            _PAD_REPEATED_WIDE),
+    *(
+        Problem(f"list-of-{low + 1 + high}", f"one element with exactly {low + 1 + high} terms",
+                _pad([3, 1], [0, low], [0, high]), _PAD_REPEATED_WIDE)
+        for low, high in ((100, 154), (255, 0), (0, 256), (256, 256))
+    ),
+    Problem("two-axes-of-one", "lists of 17 x 31 terms", _pad([1, 2, 1], [16, 0, 11], [0, 0, 19]), _PAD_REPEATED_WIDE),
+    Problem("small-planes", "many planes of 7 x 7", _pad([83, 7, 7], [0, 1, 1], [0, 1, 1]), _PAD_REPEATED_WIDE),
+    Problem("pairs", "two elements an axis: a mirror image is a period away", _pad([9, 2, 2], [0, 1, 3], [0, 2, 0]),
+            _PAD_REPEATED_WIDE),
+    Problem("special", "NaN payloads, infinities, zeros and subnormals", _pad([3, 7, 13], [1, 0, 5], [0, 2, 4]),
+            _PAD_REPEATED_BITS),
+    Problem("parallel", "enough work for several threads", _pad([3, 150, 170], [0, 1, 3], [0, 2, 3]),
+            _PAD_REPEATED_WIDE),
+    Problem("unpadded", "no axis is padded: nothing is added", _pad([4, 5], [0, 0], [0, 0]), _PAD_BITS),
+    Problem("strided", "transposed input, rows of the output apart",
+            _pad([4, 6], [1, 2], [0, 2], input_strides=[1, 4], grad_input_strides=[1, 4], output_strides=[11, 1],
+                 grad_output_strides=[11, 1]), _PAD_REPEATED_WIDE),
+    Problem("strides-apart", "every second element, rows backwards where they are read",
+            _pad([3, 5], [1, 2], [0, 1], input_strides=[-11, 2], grad_input_strides=[13, 2], output_strides=[20, 2],
+                 grad_output_strides=[-20, 2]), _PAD_REPEATED_WIDE),
+    Problem("broadcast", "an input read with stride 0",
+            _pad([3, 5], [0, 1], [1, 1], input_strides=[0, 1], grad_output_strides=[0, 1]), _PAD_REPEATED_WIDE),
+]  # fmt: skip
+
+# Modes by number, as the options have them.
+_PAD_EX = [
+    *(
+        Problem(f"crop-and-pad-{name}", f"mode {name}, pads of both signs on every axis",
+                {**_pad([3, 8, 9], [0, -2, 4], [-1, 3, -3]), "mode": number}, _PAD_REPEATED_WIDE)
+        for number, name in enumerate(("constant", "reflect", "replicate", "circular", "symmetric"))
+    ),
+    *(
+        Problem(f"several-periods-{name}", f"mode {name}, pads wider than what is left",
+                {**_pad([4, 9], [0, -5], [-1, 23]), "mode": number}, _PAD_REPEATED_WIDE)
+        for number, name in enumerate(("constant", "reflect", "replicate", "circular", "symmetric"))
+    ),
+    Problem("crop", "nothing is added", {**_pad([6, 7], [-1, -2], [-2, -3]), "mode": 1}, _PAD_BITS),
+    Problem("crop-all", "nothing is left", {**_pad([3, 4], [-1, 0], [-2, 0]), "mode": 2}),
+    Problem("crop-all-then-pad", "nothing is left to see", {**_pad([3, 4], [-3, 1], [2, 0]), "mode": 0}),
+]  # fmt: skip
+
+
 def _segment(num_inputs: int, embedding_dim: int, num_segments: int) -> Values:
     return {"num_inputs": num_inputs, "embedding_dim": embedding_dim, "num_segments": num_segments}
 
@@ -352,24 +421,32 @@ _CHANNEL = [
             {"scale": subnormal, "zero_point": zero_points, "grad_output": plain}),
 ]  # fmt: skip
 
+# By family, or by operator where one of a family takes others.
 PROBLEMS: dict[str, list[Problem]] = {
     "roi_align": _ROI,
     "grid_sample": _GRID,
     "affine_grid": _AFFINE,
-    "pad": _PAD,
+    "pad": _PAD_REPEATED,
+    "pad_constant": _PAD,
+    "pad_constant_backward": _PAD,
+    "pad_ex": _PAD_EX,
+    "pad_ex_backward": _PAD_EX,
     "segment": _SEGMENT,
     "dequantize": _CHANNEL,
 }
 
 # The padding value by dtype: a NaN with a payload for the 16-bit types (a bit pattern), a plain number otherwise.
-PAD_VALUES = {"f32": TENTH, "f64": 0.1, "f16": 0x7D23, "bf16": 0xFF91}
+PAD_VALUES = {
+    "f32": TENTH, "f64": 0.1, "f16": 0x7D23, "bf16": 0xFF91, "b8": 0x9C, "b16": 0x8001, "b32": 0xFFA00001,
+    "b64": 0xFFF0000000000123, "b128": 0xFEDCBA98765432100123456789ABCDEF,
+}  # fmt: skip
 
 
 def _values(symbol: Symbol, problem: Problem) -> Values:
     """The problem's values that this operator takes."""
     names = {s.name for s in symbol.scalars} | {a.name for a in symbol.host_arrays}
     chosen: Values = {name: value for name, value in problem.values.items() if name in names}
-    if "value" in names:
+    if "value" in names | {field.name for field in symbol.fields}:
         chosen["value"] = PAD_VALUES[symbol.variant.token]
     return completed(symbol, chosen)
 
@@ -391,9 +468,10 @@ def case(symbol: Symbol, problem: Problem) -> Case:
 def cases() -> Iterator[Case]:
     """Every case, in the order of the ABI table. An operator without problems is an error, not a gap."""
     for symbol in symbols():
-        if not PROBLEMS.get(symbol.operator.family):
+        problems = PROBLEMS.get(symbol.operator.name, PROBLEMS.get(symbol.operator.family))
+        if not problems:
             raise AssertionError(f"{symbol.operator.name} has no problem in tests/bits_cases.py: add some")
-        for problem in PROBLEMS[symbol.operator.family]:
+        for problem in problems:
             yield case(symbol, problem)
 
 

@@ -12,7 +12,7 @@ from enum import IntEnum
 from types import MappingProxyType
 from typing import NamedTuple
 
-from raw_abi import STATUS, Symbol, Value, Values, completed, dense_strides, numel, span
+from raw_abi import PLAIN_OPTIONS, STATUS, OptionValues, Symbol, Value, Values, completed, dense_strides, numel, span
 
 from pybaracuda import _abi
 
@@ -90,15 +90,19 @@ _AFFINE = Baseline(
 )
 
 _PAD_VALUE = 3
+_PAD_KINDS = ("constant", "reflect", "replicate", "circular", "symmetric", "ex")
 
 
-def _pad(forward: bool) -> Baseline:
+def _pad(forward: bool, mode: str = "constant") -> Baseline:
+    """Mode "ex" takes pads of both signs, and the mode as an option."""
+    says_output = forward or mode != "constant"
+
     def shapes(input_shape: list[int], pad_low: list[int], output: list[int]) -> Values:
         found: Values = {"rank": len(input_shape), "input_shape": input_shape, "pad_low": pad_low}
+        if says_output:
+            found["output_shape"] = output
         if forward:
-            return {
-                **found, "output_shape": output, "input_strides": spaced(input_shape), "output_strides": spaced(output),
-            }  # fmt: skip
+            return {**found, "input_strides": spaced(input_shape), "output_strides": spaced(output)}
         return {**found, "grad_output_strides": spaced(output), "grad_input_strides": spaced(input_shape)}
 
     def spaced(shape: list[int]) -> list[int]:
@@ -114,14 +118,28 @@ def _pad(forward: bool) -> Baseline:
         "rank-0-numel-0": (shapes([], [], []) | {("output_numel" if forward else "input_numel"): 0}, "numel"),
         "rank-0-numel-2": (shapes([], [], []) | {("output_numel" if forward else "input_numel"): 2}, "numel"),
     }
-    if forward:
+    if says_output and mode != "ex":
         faults["output-smaller-than-input"] = (shapes([2, 2, 5], [1, 0, 1], [4, 1, 6]), "output_shape")
         faults["output-smaller-by-the-pad"] = (shapes([2, 2, 5], [1, 2, 1], [4, 3, 6]), "output_shape")
         faults["sum-past-int32"] = (shapes([2, 2, 5], [0, INT32_MAX, 0], [4, 3, 6]), "output_shape")
+    if mode not in ("constant", "ex"):
+        faults["nothing-to-repeat"] = (shapes([2, 0, 5], [1, 0, 1], [4, 3, 6]), "input_shape")
+    if mode == "ex":
+        faults["cropped-below-0"] = (shapes([2, 2, 5], [1, -1, 1], [4, 0, 6]) | {"pad_low": [1, -3, 1]}, "pad_low")
+        faults["nothing-to-repeat"] = (shapes([2, 2, 5], [1, -2, 1], [4, 3, 6]) | {"mode": 3}, "input_shape")
+    values = shapes([2, 2, 5], [1, 0, 1], [4, 3, 6])
+    if forward and mode in ("constant", "ex"):
+        values["value"] = _PAD_VALUE
+    if mode == "ex":
+        values["mode"] = 0
     return Baseline(
-        values={**shapes([2, 2, 5], [1, 0, 1], [4, 3, 6]), **({"value": _PAD_VALUE} if forward else {})},
+        values=values,
         empties=(
-            Empty("input-0", shapes([2, 0, 5], [1, 0, 1], [4, 3, 6]), _PAD_VALUE),
+            *(
+                (Empty("input-0", shapes([2, 0, 5], [1, 0, 1], [4, 3, 6]), _PAD_VALUE if forward else 0.0),)
+                if mode in ("constant", "ex")
+                else ()
+            ),
             Empty("output-0", shapes([2, 0, 5], [1, 0, 1], [4, 0, 6])),
             Empty("every-extent-0", shapes([0, 0], [0, 0], [0, 0])),
         ),
@@ -167,8 +185,8 @@ BASELINES: dict[str, Baseline] = {
     "grid_sample_2d_backward": _GRID,
     "affine_grid_2d": _AFFINE,
     "affine_grid_2d_backward": _AFFINE,
-    "pad_constant": _pad(forward=True),
-    "pad_constant_backward": _pad(forward=False),
+    **{f"pad_{mode}": _pad(forward=True, mode=mode) for mode in _PAD_KINDS},
+    **{f"pad_{mode}_backward": _pad(forward=False, mode=mode) for mode in _PAD_KINDS},
     "unsorted_segment_max": _segment(fill=-math.inf),
     "unsorted_segment_max_backward": _segment(fill=0.0),
     "dequantize_per_channel": _CHANNEL,
@@ -216,6 +234,7 @@ class Fault(NamedTuple):
     misaligned: tuple[str, ...] = ()
     workspace: frozenset[str] = frozenset()  # of "null" (with bytes), "misaligned", "short"
     stream: int = 0
+    options: OptionValues = PLAIN_OPTIONS
 
 
 def _wrong_value(name: str, argument: str, found: object, values: Values) -> Fault:
@@ -257,6 +276,22 @@ def _host_array_faults(symbol: Symbol, valid: Values) -> Iterator[Fault]:
             for number in (array.low - 1, INT32_MIN):
                 changed = [number if i == index else entry for i, entry in enumerate(entries)]
                 yield _wrong_value(f"{array.name}[{index}]={number}", array.name, number, {array.name: changed})
+
+
+def _option_faults(symbol: Symbol) -> Iterator[Fault]:
+    if symbol.options is None:
+        return
+    name = symbol.options.name
+    yield Fault(
+        f"{name}=NULL", Stage.HOST_ARRAY, STATUS["INVALID_PROBLEM"], (name, "NULL", "wanted"),
+        options=OptionValues(is_null=True),
+    )  # fmt: skip
+    # Too small for the size itself, and larger than the library knows with something in what it does not know.
+    for given in (OptionValues(size=0), OptionValues(size=4), OptionValues(size=64, beyond=0x5A)):
+        yield Fault(
+            f"{name}-size={given.size}", Stage.SCALAR, STATUS["INVALID_PROBLEM"], (name, str(given.size), "wanted"),
+            options=given,
+        )  # fmt: skip
 
 
 def _changes(symbol: Symbol, changes: Values) -> Values:
@@ -322,6 +357,7 @@ def faults(symbol: Symbol, backend: str, workspace_bytes: int) -> list[Fault]:
     valid = valid_values(symbol)
     found = [
         *_host_array_faults(symbol, valid),
+        *_option_faults(symbol),
         *_scalar_faults(symbol, valid),
         *(
             Fault(name, Stage.SCALAR, STATUS["INVALID_PROBLEM"], (argument, "wanted"), _changes(symbol, values))
@@ -343,6 +379,7 @@ def combined(earlier: Fault, later: Fault) -> Fault:
         misaligned=earlier.misaligned + later.misaligned,
         workspace=earlier.workspace | later.workspace,
         stream=earlier.stream or later.stream,
+        options=earlier.options if earlier.options != PLAIN_OPTIONS else later.options,
     )
 
 

@@ -13,6 +13,9 @@ from tolerance import Array
 
 import pybaracuda
 
+# The modes that repeat the array; cases are named after the C operators.
+PAD_MODES = ("reflect", "replicate", "circular", "symmetric")
+
 
 class Case(NamedTuple):
     """A call: its arrays by name, in call order, then other arguments; how many arrays it answers."""
@@ -65,6 +68,28 @@ def cases(dtype: Any = np.float32) -> dict[str, Case]:
             pybaracuda.pad_backward,
             {"grad_output": numbers((3, 4, 9, 10), dtype)},
             {"pad_low": (0, 1, 2, 0), "pad_high": (1, 0, 1, 3)},
+        ),
+        **{
+            f"pad_{mode}": Case(
+                pybaracuda.pad, {"input": image}, {"pad_low": (0, 1, 2, 0), "pad_high": (1, 0, 1, 3), "mode": mode}
+            )
+            for mode in PAD_MODES
+        },
+        **{
+            f"pad_{mode}_backward": Case(
+                pybaracuda.pad_backward,
+                {"grad_output": numbers((3, 4, 9, 10), dtype)},
+                {"pad_low": (0, 1, 2, 0), "pad_high": (1, 0, 1, 3), "mode": mode},
+            )
+            for mode in PAD_MODES
+        },
+        "pad_ex": Case(
+            pybaracuda.pad, {"input": image}, {"pad_low": (0, 1, -2, 0), "pad_high": (1, -1, 1, 3), "value": -1.5}
+        ),
+        "pad_ex_backward": Case(
+            pybaracuda.pad_backward,
+            {"grad_output": numbers((3, 3, 5, 10), dtype)},
+            {"pad_low": (0, 1, -2, 0), "pad_high": (1, -1, 1, 3), "mode": "circular"},
         ),
         "unsorted_segment_max": Case(
             pybaracuda.unsorted_segment_max,

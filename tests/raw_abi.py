@@ -13,6 +13,7 @@ import numpy as np
 
 import pybaracuda
 from pybaracuda import _abi
+from pybaracuda._library import Bits128
 
 # A scalar's number, a host array's entries, None for a host array that is NULL.
 Value = int | float | list[int] | None
@@ -25,7 +26,12 @@ C_SCALARS: dict[str, Any] = {
     "f": ctypes.c_float,
     "d": ctypes.c_double,
     "H": ctypes.c_uint16,
+    "B": ctypes.c_uint8,
+    "I": ctypes.c_uint32,
+    "Q": ctypes.c_uint64,
 }
+# How one element lies in memory; the types that are not in C are their bits.
+ELEMENT_CODES = {"f32": "f", "f64": "d", "f16": "H", "bf16": "H", "b8": "B", "b16": "H", "b32": "I", "b64": "Q"}
 C_ENTRIES: dict[str, Any] = {"i32": ctypes.c_int32, "i64": ctypes.c_int64}
 
 
@@ -41,8 +47,17 @@ class Symbol(NamedTuple):
         return f"{self.operator.name}_{self.variant.token}"
 
     @property
+    def options(self) -> _abi.Options | None:
+        """The struct of options, if there is one. Its fields are values like the others."""
+        return next((p for p in self.operator.parameters if isinstance(p, _abi.Options)), None)
+
+    @property
+    def fields(self) -> list[_abi.Scalar | _abi.HostArray]:
+        return list(self.options.fields) if self.options else []
+
+    @property
     def scalars(self) -> list[_abi.Scalar]:
-        return [p for p in self.operator.parameters if isinstance(p, _abi.Scalar)]
+        return [p for p in (*self.operator.parameters, *self.fields) if isinstance(p, _abi.Scalar)]
 
     @property
     def host_arrays(self) -> list[_abi.HostArray]:
@@ -63,9 +78,53 @@ class Symbol(NamedTuple):
     def element_bytes(self, tensor: _abi.Tensor) -> int:
         return _abi.DTYPE_BYTES[self.dtype(tensor)]
 
+    def dtype_of_value(self, parameter: Any) -> str:
+        """The dtype token of a scalar that is an element, else its C type."""
+        return self.variant.types["T"] if parameter.ctype == "VALUE" else str(parameter.ctype)
+
     def code(self, parameter: Any) -> str:
         """The `struct` code of one parameter in the packed block."""
         return self.variant.block_format[1 + self.operator.parameters.index(parameter)]
+
+
+def element_memory(token: str, number: int | float) -> bytes:
+    """One element as it lies in memory; types that are not in C are given as their bits."""
+    if token == "b128":
+        return int(number).to_bytes(16, "little")
+    return struct.pack("<" + ELEMENT_CODES[token], number)
+
+
+class OptionValues(NamedTuple):
+    """What a struct of options may have that its fields do not say: NULL, another size, something behind its end."""
+
+    is_null: bool = False
+    size: int | None = None
+    beyond: int = 0
+
+
+PLAIN_OPTIONS = OptionValues()
+
+
+def option_memory(symbol: Symbol, values: Mapping[str, Any], given: OptionValues) -> Any:
+    """The struct of options in memory that also holds what it points to."""
+    assert symbol.options is not None
+    head = struct.calcsize(symbol.options.format)
+    memory = (ctypes.c_uint64 * 32)()
+    ctypes.memset(memory, given.beyond, ctypes.sizeof(memory))
+    fields: list[Any] = [head if given.size is None else given.size]
+    for field in symbol.options.fields:
+        number = values.get(field.name)
+        if isinstance(field, _abi.Scalar):
+            fields.append(number)
+        elif number is None:
+            fields.append(0)
+        else:
+            place = ctypes.addressof(memory) + ctypes.sizeof(memory) - 16
+            element = element_memory(symbol.variant.types["T"], number)
+            ctypes.memmove(place, element, len(element))
+            fields.append(place)
+    ctypes.memmove(memory, struct.pack(symbol.options.format, *fields), head)
+    return memory
 
 
 def symbols() -> list[Symbol]:
@@ -141,6 +200,7 @@ class Launch(NamedTuple):
     workspace: int = 0
     workspace_bytes: int = 0
     stream: int = 0
+    options: OptionValues = PLAIN_OPTIONS
 
 
 class Library:
@@ -156,7 +216,13 @@ class Library:
     def _function(self, symbol: Symbol, verb: str) -> Any:
         return getattr(self.functions, f"baracuda_kernels_{symbol.name}_{verb}")
 
-    def _arguments(self, symbol: Symbol, values: Mapping[str, Value], pointers: Mapping[str, int] | None) -> list[Any]:
+    def _arguments(
+        self,
+        symbol: Symbol,
+        values: Mapping[str, Value],
+        pointers: Mapping[str, int] | None,
+        options: OptionValues = PLAIN_OPTIONS,
+    ) -> list[Any]:
         """The problem's arguments in call order; without `pointers` those that a workspace_size function takes."""
         arguments: list[Any] = []
         for parameter in symbol.operator.parameters:
@@ -167,22 +233,30 @@ class Library:
                 entries = values[parameter.name]
                 ctype = C_ENTRIES[parameter.ctype]
                 arguments.append((ctype * len(entries))(*entries) if isinstance(entries, list) else None)
+            elif isinstance(parameter, _abi.Options):
+                arguments.append(None if options.is_null else option_memory(symbol, values, options))
+            elif symbol.dtype_of_value(parameter) == "b128":
+                number = values[parameter.name]
+                assert isinstance(number, int)
+                arguments += [Bits128(number & 2**64 - 1, number >> 64)] if pointers is not None else []
             elif pointers is not None or parameter.name != "value":
                 arguments.append(C_SCALARS[symbol.code(parameter)](values[parameter.name]))
         return arguments
 
     def run(self, symbol: Symbol, values: Mapping[str, Value], launch: Launch) -> int:
-        arguments = self._arguments(symbol, values, launch.pointers)
+        arguments = self._arguments(symbol, values, launch.pointers, launch.options)
         tail = (launch.workspace or None, launch.workspace_bytes, launch.stream or None)
         return int(self._function(symbol, "run")(*arguments, *tail))
 
     def run_packed(self, symbol: Symbol, values: Mapping[str, Value], launch: Launch) -> int:
         plain: list[Any] = []
         kept: list[Any] = []  # what the block points to
-        for argument in self._arguments(symbol, values, launch.pointers):
+        for argument in self._arguments(symbol, values, launch.pointers, launch.options):
             if isinstance(argument, ctypes.Array):
                 kept.append(argument)
                 plain.append(ctypes.addressof(argument))
+            elif isinstance(argument, Bits128):
+                plain += [argument.low, argument.high]
             else:
                 plain.append(argument.value if isinstance(argument, ctypes._SimpleCData) else argument or 0)
         block = struct.pack(
@@ -191,10 +265,14 @@ class Library:
         return int(self._function(symbol, "run_packed")(block))
 
     def can_implement(
-        self, symbol: Symbol, values: Mapping[str, Value], pointers: Mapping[str, int] | None = None
+        self,
+        symbol: Symbol,
+        values: Mapping[str, Value],
+        pointers: Mapping[str, int] | None = None,
+        options: OptionValues = PLAIN_OPTIONS,
     ) -> int:
         addresses = pointers or {tensor.name: 0 for tensor in symbol.tensors}
-        return int(self._function(symbol, "can_implement")(*self._arguments(symbol, values, addresses)))
+        return int(self._function(symbol, "can_implement")(*self._arguments(symbol, values, addresses, options)))
 
-    def workspace_size(self, symbol: Symbol, values: Mapping[str, Value]) -> int:
-        return int(self._function(symbol, "workspace_size")(*self._arguments(symbol, values, None)))
+    def workspace_size(self, symbol: Symbol, values: Mapping[str, Value], options: OptionValues = PLAIN_OPTIONS) -> int:
+        return int(self._function(symbol, "workspace_size")(*self._arguments(symbol, values, None, options)))

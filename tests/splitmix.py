@@ -19,6 +19,9 @@ SIGNIFICAND_BITS = {"f16": 11, "bf16": 8, "f32": 24, "f64": 53}
 NUMPY = {"f16": np.float16, "f32": np.float32, "f64": np.float64, "s8": np.int8, "u8": np.uint8,
          "i32": np.int32, "i64": np.int64}  # fmt: skip
 BIT_TYPES = {"f16": np.uint16, "bf16": np.uint16, "f32": np.uint32, "f64": np.uint64}
+# Elements that are no numbers: their bytes.
+WORD_BYTES = {"b8": 1, "b16": 2, "b32": 4, "b64": 8, "b128": 16}
+WORD_TYPES = {"b8": np.uint8, "b16": np.uint16, "b32": np.uint32, "b64": np.uint64, "b128": np.complex128}
 # Sign bit, exponent bits, all significand bits below them.
 INFINITY_BITS = {"f16": 0x7C00, "bf16": 0x7F80, "f32": 0x7F800000, "f64": 0x7FF0000000000000}
 
@@ -51,8 +54,20 @@ def numbers(seed: int, count: int, token: str, low: float = -1.0, high: float = 
     return low + drawn.astype(np.float64) * step
 
 
+def word_bytes(seed: int, count: int, token: str) -> Array:
+    """The bytes of elements that are no numbers, any of them: the lowest of a word or two each."""
+    width = WORD_BYTES[token]
+    per_element = -(-width // 8)
+    drawn = words(seed, count * per_element).view(np.uint8)
+    return drawn.reshape(count, 8 * per_element)[:, :width].ravel()
+
+
 def encoded(values: Array, token: str) -> Array:
-    """The bytes of values that the dtype holds exactly (NaN becomes some NaN)."""
+    """The bytes of values that the dtype holds exactly (NaN becomes some NaN); a word's are its lowest bits."""
+    if token in WORD_BYTES:
+        lowest = np.zeros((values.size, WORD_BYTES[token]), np.uint8)
+        lowest[:, 0] = values
+        return lowest.ravel()
     if token == "bf16":
         high_halves = np.asarray(values, np.float32).view(np.uint32) >> np.uint32(16)
         return high_halves.astype(np.uint16).view(np.uint8).ravel()
@@ -65,6 +80,8 @@ def decoded(content: Array, token: str) -> Array:
         import ml_dtypes
 
         return content.view(ml_dtypes.bfloat16)
+    if token in WORD_BYTES:
+        return content.view(WORD_TYPES[token])
     return content.view(NUMPY[token])
 
 

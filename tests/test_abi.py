@@ -106,6 +106,7 @@ def test_header_declares_what_the_table_says() -> None:
 
 def test_block_format_follows_the_parameters() -> None:
     codes = {"i32": "i", "i64": "q", "f32": "f", "f64": "d", "f16": "H", "bf16": "H"}
+    codes |= {"b8": "B", "b16": "H", "b32": "I", "b64": "Q", "b128": "QQ"}
     for symbol in symbols():
         expected = "@"
         for parameter in symbol.operator.parameters:

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from native_memory import FILLS, Arena, Memory, memory_for
 from raw_abi import Launch, Library, Symbol, completed, places, span, symbols
-from splitmix import BIT_TYPES, Array, encoded, special_patterns, words
+from splitmix import BIT_TYPES, WORD_BYTES, Array, encoded, special_patterns, word_bytes, words
 
 CAPACITY = 1 << 22
 SYMBOLS = pytest.mark.parametrize("symbol", symbols(), ids=lambda symbol: symbol.name)
@@ -44,6 +44,8 @@ def palette(token: str) -> Array:
     if token in BAD_INTEGERS:
         content = encoded(np.array(BAD_INTEGERS[token]), token)
         return content.reshape(len(BAD_INTEGERS[token]), -1)
+    if token in WORD_BYTES:  # nothing is bad about bytes
+        return word_bytes(0, 16, token).reshape(16, -1)
     patterns = np.array(special_patterns(token), BIT_TYPES[token])
     with np.errstate(over="ignore"):
         numbers = encoded(np.array(BAD_NUMBERS), token)
@@ -57,6 +59,8 @@ def bad_elements(seed: int, count: int, token: str, mix: str) -> Array:
     if mix == "palette":
         return chosen.ravel()
     if mix == "random-bits":
+        if token in WORD_BYTES:
+            return word_bytes(seed, count, token)
         return words(seed, count).view(np.uint8).reshape(count, 8)[:, : chosen.shape[1]].ravel()
     good = encoded((words(seed + 1, count) % np.uint64(3)).astype(np.int64), token).reshape(count, -1)
     good[::3] = chosen[::3]

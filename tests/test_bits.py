@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import bits_cases
@@ -16,7 +16,8 @@ from bits_run import Configuration
 from native_memory import Memory, memory_for
 from oracle import affine_grid, grid_sample, pad, quantize, roi_align, segment
 from oracle.sums import Array
-from raw_abi import Library, extents
+from pad_gradients import MODES, assert_pad_gradient
+from raw_abi import Library, element_memory, extents
 from splitmix import decoded
 from tolerance import (
     AFFINE_GRID_ROUNDINGS,
@@ -64,6 +65,7 @@ class Arrays:
 
     def __init__(self, case: Case, results: dict[str, bytes]) -> None:
         self.values: dict[str, Any] = dict(case.values)
+        self.token = case.symbol.variant.types.get("T", "")
         self._arrays: dict[str, Array] = {}
         for tensor in case.symbol.tensors:
             if tensor.role == "input":
@@ -131,20 +133,29 @@ def check_affine_grid_2d_backward(a: Arrays) -> None:
     assert_within(a.grad_theta, expected, AFFINE_GRID_THETA_ROUNDINGS)
 
 
-def check_pad_constant(a: Arrays) -> None:
-    low, value = a.values["pad_low"], a.values["value"]
-    high = [out - before - extent for out, before, extent in zip(a.output.shape, low, a.input.shape, strict=True)]
-    patterns = bits(a.input)
-    # A 16-bit value is its bit pattern already.
-    pattern = value if patterns.itemsize == 2 else bits(np.array([value], a.input.dtype))[0]
-    # The oracle knows no rank 0, which is a copy.
-    assert_same_bits(bits(a.output), pad.pad_constant(patterns, low, high, pattern) if low else patterns)
+def _pad_high(padded: Array, low: Sequence[int], unpadded: Array) -> list[int]:
+    return [out - before - extent for out, before, extent in zip(padded.shape, low, unpadded.shape, strict=True)]
 
 
-def check_pad_constant_backward(a: Arrays) -> None:
-    low, patterns = a.values["pad_low"], bits(a.grad_output)
-    expected = pad.pad_constant_backward(patterns, low, [0] * len(low)) if low else patterns
-    assert_same_bits(bits(a.grad_input), expected)
+def _check_pad(mode: str, a: Arrays) -> None:
+    low, patterns = a.values["pad_low"], bits(a.input)
+    value = element_memory(a.token, a.values.get("value", 0))
+    pattern = np.frombuffer(value, patterns.dtype)[0]
+    high = _pad_high(a.output, low, a.input)
+    assert_same_bits(bits(a.output), pad.pad(patterns, low, high, mode, pattern))
+
+
+def _check_pad_backward(mode: str, a: Arrays) -> None:
+    low = a.values["pad_low"]
+    assert_pad_gradient(a.grad_input, a.grad_output, low, _pad_high(a.grad_output, low, a.grad_input), mode)
+
+
+def check_pad_ex(a: Arrays) -> None:
+    _check_pad(MODES[a.values["mode"]], a)
+
+
+def check_pad_ex_backward(a: Arrays) -> None:
+    _check_pad_backward(MODES[a.values["mode"]], a)
 
 
 def check_unsorted_segment_max(a: Arrays) -> None:
@@ -170,6 +181,8 @@ def check_dequantize_per_channel_backward(a: Arrays) -> None:
 CHECKS: dict[str, Callable[[Arrays], None]] = {
     name.removeprefix("check_"): function for name, function in list(globals().items()) if name.startswith("check_")
 }
+CHECKS |= {f"pad_{mode}": partial(_check_pad, mode) for mode in MODES}
+CHECKS |= {f"pad_{mode}_backward": partial(_check_pad_backward, mode) for mode in MODES}
 
 
 @cache

@@ -20,7 +20,7 @@ import numpy as np
 import pytest
 from contract_cases import Empty, Fault, Stage
 from native_memory import FILLS, Arena, Bytes, Memory, memory_for
-from raw_abi import Launch, Library, Symbol, Values, completed, numel, places, span, symbols
+from raw_abi import Launch, Library, OptionValues, Symbol, Values, completed, numel, places, span, symbols
 from splitmix import encoded
 
 from pybaracuda import _abi
@@ -115,12 +115,12 @@ def bench_for(backend: str, symbol: Symbol) -> Bench:
 def launch_of(bench: Bench, arena: Arena, fault: Fault) -> Launch:
     pointers = {name: 0 if name in fault.null else address for name, address in bench.pointers(arena).items()}
     if not fault.workspace:
-        return Launch(pointers, stream=fault.stream)
+        return Launch(pointers, stream=fault.stream, options=fault.options)
     count = bench.workspace_bytes - ("short" in fault.workspace)
     if "null" in fault.workspace:
-        return Launch(pointers, 0, max(count, 1), fault.stream)
+        return Launch(pointers, 0, max(count, 1), fault.stream, fault.options)
     address = arena.address("workspace") + ("misaligned" in fault.workspace)
-    return Launch(pointers, address, count, fault.stream)
+    return Launch(pointers, address, count, fault.stream, fault.options)
 
 
 def check_fault(bench: Bench, fault: Fault) -> Iterator[Failure]:
@@ -144,12 +144,12 @@ def check_fault(bench: Bench, fault: Fault) -> Iterator[Failure]:
             yield Failure(case, f"memory was written: {sorted(changed)}")
     # The problem alone: the same status and words, whatever the pointers; a good problem has no words.
     for pointers in ({}, dict.fromkeys((t.name for t in bench.symbol.tensors), NOWHERE)):
-        status = bench.library.can_implement(bench.symbol, values, pointers or None)
+        status = bench.library.can_implement(bench.symbol, values, pointers or None, fault.options)
         said = bench.library.last_error()
         if (status, said) != ((fault.status, text) if of_problem else (0, "")):
             yield Failure(f"can_implement, {fault.name}", f"status {status}, {said!r}; run said {text!r}")
     wanted = 0 if of_problem else bench.workspace_bytes
-    size = bench.library.workspace_size(bench.symbol, values)
+    size = bench.library.workspace_size(bench.symbol, values, fault.options)
     if size != wanted:
         yield Failure(f"workspace_size, {fault.name}", f"{size}, wanted {wanted}")
 
@@ -226,8 +226,17 @@ def empty_problem(symbol: Symbol, empty: Empty) -> Values:
 def filled(symbol: Symbol, tensor: _abi.Tensor, number: float) -> bytes:
     """One element; a 16-bit padding value is its bit pattern."""
     token = symbol.dtype(tensor)
-    is_pattern = any(s.ctype == "VALUE" for s in symbol.scalars) and token in ("f16", "bf16") and number != 0
+    takes_value = any(p.ctype == "VALUE" for p in (*symbol.scalars, *symbol.fields))
+    is_pattern = takes_value and token in ("f16", "bf16") and number != 0
     return struct.pack("<H", int(number)) if is_pattern else encoded(np.array([number]), token).tobytes()
+
+
+def test_structs_of_options_may_grow(backend: str) -> None:
+    """An older caller's struct is shorter, a newer one's longer with zeros: both mean the same."""
+    for symbol in (symbol for symbol in symbols() if symbol.options is not None):
+        library, values = library_for(backend), cases.valid_values(symbol)
+        for given in (OptionValues(size=8), OptionValues(size=200), OptionValues(beyond=0x5A)):
+            assert library.can_implement(symbol, values, options=given) == 0, (symbol.name, given)
 
 
 def nothing_to_write(symbol: Symbol, values: Values) -> bool:

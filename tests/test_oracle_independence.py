@@ -24,7 +24,7 @@ from lattice import (
 )
 from oracle.affine_grid import affine_grid_2d, affine_grid_2d_backward
 from oracle.grid_sample import grid_sample_2d, grid_sample_2d_backward
-from oracle.pad import pad_constant, pad_constant_backward
+from oracle.pad import pad, pad_backward
 from oracle.quantize import dequantize_per_channel, dequantize_per_channel_backward
 from oracle.roi_align import roi_align, roi_align_backward
 from oracle.segment import unsorted_segment_argmax, unsorted_segment_max, unsorted_segment_max_backward
@@ -228,16 +228,16 @@ def test_pad_agrees_with_peers(
     if peer == "onnx" and min(*low, *high, 0) < 0:
         return  # np.pad, which ONNX's evaluator calls, does not crop
     values = normal(rng, shape, F64)
-    expected = pad_constant(values, low, high, 1.5)
+    expected = pad(values, low, high, value=1.5)
     gradient = normal(rng, expected.shape, F64)
     output, grad_input = peers.pad(peer_named(request, peer), values, low, high, 1.5, gradient)
     np.testing.assert_array_equal(output, expected)
-    expected_gradient = pad_constant_backward(gradient, low, high)
+    expected_gradient = pad_backward(gradient, low, high).value
     assert grad_input is None or (grad_input == expected_gradient).all()
-    zero_padded = pad_constant(integers(rng, shape, F64), low, high)
+    zero_padded = pad(integers(rng, shape, F64), low, high)
     whole = integers(rng, expected.shape, F64)
-    inner = pad_constant_backward(zero_padded, low, high)
-    assert dot(zero_padded, whole) == dot(inner, pad_constant_backward(whole, low, high))
+    inner = pad_backward(zero_padded, low, high).value
+    assert dot(zero_padded, whole) == dot(inner, pad_backward(whole, low, high).value)
 
 
 @pytest.mark.parametrize("peer", peers.SEGMENT_PEERS)

@@ -28,6 +28,7 @@ BITS: dict[int, np.dtype[Any]] = {
     4: np.dtype(np.uint32),
     8: np.dtype(np.uint64),
     1: np.dtype(np.uint8),
+    16: np.dtype([("low", np.uint64), ("high", np.uint64)]),
 }
 
 # Roundings that one term meets beside the additions, per operator; each is at most one unit roundoff.
@@ -54,6 +55,8 @@ GRID_SAMPLE_GRID_ROUNDINGS = 6
 AFFINE_GRID_ROUNDINGS = 1
 # Its gradient: the product, and the last chunk total.
 AFFINE_GRID_THETA_ROUNDINGS = 2
+# The gradient of padding: additions, which `terms` pays for, and the last chunk total.
+PAD_ROUNDINGS = 1
 
 
 def tolerance(dtype: Any, terms: Any, magnitude: Any, extra_roundings: int, value: Any = None) -> Array:
@@ -119,7 +122,8 @@ def assert_same_bits(actual: Array, expected: Array) -> None:
         at = _first_difference(wrong)
         raise AssertionError(
             f"{int(wrong.sum())} of {wrong.size} elements differ, first at {at}: "
-            f"got {actual[at]} ({int(bits(actual)[at]):#x}), wanted {expected[at]} ({int(bits(expected)[at]):#x})"
+            f"got {actual[at]} ({bits(actual)[at].tobytes().hex()}), "
+            f"wanted {expected[at]} ({bits(expected)[at].tobytes().hex()})"
         )
 
 

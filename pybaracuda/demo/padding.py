@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,6 +16,7 @@ from .measure import Case, Input, Output
 from .memory import DTYPES, Array, Memory
 
 VALUE = 1.0
+MODES = ("constant", "reflect", "replicate", "circular", "symmetric")
 # Parts of the photo's height by which the card is larger at the top, left, bottom and right; a negative part crops.
 _TOP, _LEFT, _BOTTOM, _RIGHT = 0.05, 0.05, 0.18, -0.06
 
@@ -57,31 +59,44 @@ def run(photo: Array, memory: Memory) -> Padding:
 
 
 def cases(job: Padding, photo: Array, dtype: str) -> list[Case]:
-    """Both operators on the job's arrays."""
+    """Every operator on the job's arrays: `pad_ex` as the job has it, the modes with what is cut off added instead."""
+    added = tuple(map(abs, job.high))
+    found = []
+    for mode in MODES:
+        found += _both(f"pad_{mode}", mode, job.low, added, photo, dtype)
+    return found + _both("pad_ex", "constant", job.low, job.high, photo, dtype)
+
+
+def _both(
+    operator: str, mode: str, low: tuple[int, ...], high: tuple[int, ...], photo: Array, dtype: str
+) -> list[Case]:
+    """Both directions of one operator."""
     number = DTYPES[dtype]
-    image, grad_output = photo.astype(number), job.grad_output.astype(number)
+    image = photo.astype(number)
+    grad_output = _roughness_gradient(pybaracuda.pad(photo, low, high, mode, VALUE)).astype(number)
     (channels, *inner), (_, *outer) = image.shape, grad_output.shape
     shape = " to ".join(" x ".join(["{n}", *map(str, extents)]) for extents in (inner, outer))
-    kept = int((reference.pad_backward(np.ones(grad_output.shape), job.low, job.high).value != 0).sum())
+    kept = math.prod(n + min(a, 0) + min(b, 0) for n, a, b in zip(image.shape, low, high, strict=True))
+    used = kept if mode == "constant" else grad_output.size
     return [
         Case(
-            "pad_constant",
+            operator,
             dtype,
             shape,
             channels,
             (Input(image, 0, kept / image.size),),
             (Output(grad_output.shape, number, 0),),
-            lambda image, out: pybaracuda.pad(image, job.low, job.high, "constant", VALUE, out=out),
-            lambda: (reference.pad(image, job.low, job.high, VALUE),),
+            lambda image, out: pybaracuda.pad(image, low, high, mode, VALUE, out=out),
+            lambda: (reference.pad(image, low, high, mode, VALUE),),
         ),
         Case(
-            "pad_constant_backward",
+            f"{operator}_backward",
             dtype,
             shape,
             channels,
-            (Input(grad_output, 0, kept / grad_output.size),),
+            (Input(grad_output, 0, used / grad_output.size),),
             (Output(image.shape, number, 0),),
-            lambda gradient, out: pybaracuda.pad_backward(gradient, job.low, job.high, out=out),
-            lambda: (reference.pad_backward(grad_output, job.low, job.high),),
+            lambda gradient, out: pybaracuda.pad_backward(gradient, low, high, mode, out=out),
+            lambda: (reference.pad_backward(grad_output, low, high, mode),),
         ),
     ]

@@ -274,24 +274,43 @@ def unsorted_segment_max_backward(grad_output: Array, rows: Array, ids: Array) -
     return Expected(result)
 
 
-def pad(image: Array, low: tuple[int, ...], high: tuple[int, ...], value: float) -> Expected:
-    """A larger array that is `value` wherever no element of `image` was moved to; a negative pad crops."""
-    shape = tuple(n + a + b for n, a, b in zip(image.shape, low, high, strict=True))
-    result = np.full(shape, np.asarray(value).astype(image.dtype).astype(np.float64))
-    target = np.indices(image.shape) + np.reshape(low, (-1, *[1] * image.ndim))
-    inside = np.all((target >= 0) & (target < np.reshape(shape, (-1, *[1] * image.ndim))), axis=0)
-    result[tuple(target[:, inside])] = image[inside].astype(np.float64)
+_NUMPY_MODES = {"constant": "constant", "reflect": "reflect", "replicate": "edge", "circular": "wrap",
+                "symmetric": "symmetric"}  # fmt: skip
+
+
+def _pad_places(shape: tuple[int, ...], low: tuple[int, ...], high: tuple[int, ...], mode: str) -> Array:
+    """For every padded element the flat index of its source, -1 without one. Negative pads crop first; for pads that
+    are narrower than the array NumPy's modes mean the same as ours.
+    """
+    places = np.arange(np.prod(shape)).reshape(shape)
+    cropped = places[tuple(slice(max(-a, 0), n - max(-b, 0)) for n, a, b in zip(shape, low, high, strict=True))]
+    widths = [(max(a, 0), max(b, 0)) for a, b in zip(low, high, strict=True)]
+    fill = {"constant_values": -1} if mode == "constant" else {}
+    return np.asarray(np.pad(cropped, widths, _NUMPY_MODES[mode], **fill))  # type: ignore[call-overload]
+
+
+def pad(
+    image: Array, low: tuple[int, ...], high: tuple[int, ...], mode: str = "constant", value: float = 0.0
+) -> Expected:
+    """Every padded element taken from its place; `value` where there is none."""
+    places = _pad_places(image.shape, low, high, mode)
+    result = image.reshape(-1)[places].astype(np.float64)
+    result[places < 0] = np.asarray(value).astype(image.dtype).astype(np.float64)
     return Expected(result)
 
 
-def pad_backward(grad_output: Array, low: tuple[int, ...], high: tuple[int, ...]) -> Expected:
-    """Every gradient element moved back; what was cropped away gets 0."""
+def pad_backward(grad_output: Array, low: tuple[int, ...], high: tuple[int, ...], mode: str = "constant") -> Expected:
+    """Every gradient element added to its place; what was cropped away gets 0."""
     shape = tuple(n - a - b for n, a, b in zip(grad_output.shape, low, high, strict=True))
-    result = np.zeros(shape)
-    target = np.indices(grad_output.shape) - np.reshape(low, (-1, *[1] * grad_output.ndim))
-    inside = np.all((target >= 0) & (target < np.reshape(shape, (-1, *[1] * grad_output.ndim))), axis=0)
-    result[tuple(target[:, inside])] = grad_output[inside].astype(np.float64)
-    return Expected(result)
+    places = _pad_places(shape, low, high, mode)
+    inside = places >= 0
+    to, terms, size = places[inside], grad_output[inside].astype(np.float64), int(np.prod(shape))
+
+    def added(weights: Array | None) -> Array:
+        return np.bincount(to, weights, size).reshape(shape)
+
+    # As many additions as terms, and one of a partial sum.
+    return Expected(added(terms), added(np.abs(terms)), added(None) + 1)
 
 
 def dequantize_per_channel(quantized: Array, scale: Array, zero_point: Array) -> Expected:

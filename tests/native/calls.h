@@ -14,7 +14,7 @@
 
 namespace calls {
 
-enum class Type { kF16, kBf16, kF32, kF64, kS8, kU8, kI32, kI64 };
+enum class Type { kF16, kBf16, kF32, kF64, kS8, kU8, kI32, kI64, kB128 };
 
 inline size_t bytes_of(Type type) {
   switch (type) {
@@ -27,6 +27,8 @@ inline size_t bytes_of(Type type) {
     case Type::kF32:
     case Type::kI32:
       return 4;
+    case Type::kB128:
+      return 16;
     case Type::kF64:
     case Type::kI64:
       break;
@@ -171,6 +173,7 @@ class Table {
             {{2, 1, 2, 1, 2, 1, 2, 3}, {0, 1, 0, 1, 0, 1, 0, 1}, {1, 0, 1, 0, 1, 0, 1, 0}},
             {{0, 3}, {1, 1}, {1, 1}},
             {{200, 300}, {1, 1}, {3, 2}},
+            {{50, 7, 7}, {0, 1, 1}, {0, 1, 1}},
             {{1, 1}, {0, 0}, {0, 0}}};
   }
   static Shape padded(const PadProblem& p) {
@@ -178,43 +181,118 @@ class Table {
     for (size_t axis = 0; axis < shape.size(); ++axis) shape[axis] += p.low[axis] + p.high[axis];
     return shape;
   }
-  template <class Value, class Run, class Size>
-  void pad(const char* symbol, Type t, Value value, Run* run, Size* size) {
+  // A problem's arrays, which outlive the calls that hold it.
+  struct PadArrays {
+    Shape input, output, low;
+    std::vector<int64_t> input_strides, output_strides;
+    int32_t rank() const { return static_cast<int32_t>(input.size()); }
+    // A host array of rank 0 still has an address.
+    template <class Array>
+    static const typename Array::value_type* host(const Array& array) {
+      static const typename Array::value_type nothing{};
+      return array.empty() ? &nothing : array.data();
+    }
+  };
+  // Constant padding of nothing is a problem, repeating nothing is none.
+  static std::vector<PadArrays> pad_arrays(bool repeats) {
+    std::vector<PadArrays> found;
     for (const PadProblem& p : pad_problems()) {
+      if (repeats && product(p.input) == 0) continue;
       const Shape output = padded(p);
-      const std::vector<int64_t> x_strides = dense_strides(p.input), y_strides = dense_strides(output);
-      const int64_t numel = product(output);
-      const int32_t rank = static_cast<int32_t>(output.size());
-      // A host array of rank 0 still has an address.
-      const auto host = [](const auto& array) {
-        static const std::remove_cv_t<std::remove_reference_t<decltype(array[0])>> nothing{};
-        return array.empty() ? &nothing : array.data();
+      found.push_back({p.input, output, p.low, dense_strides(p.input), dense_strides(output)});
+    }
+    return found;
+  }
+  // `call` completes a call of `function`, run or workspace_size: it adds what its operator takes beside the axes.
+  template <class Call>
+  void pad_forward(const char* symbol, Type t, bool repeats, Call call) {
+    for (const PadArrays& p : pad_arrays(repeats)) {
+      add(symbol, {{t, product(p.input), false}, {t, product(p.output), true}}, call(p, nullptr, nullptr, 0).workspace_bytes,
+          [=](void* const* x, void* workspace, size_t bytes) { return call(p, x, workspace, bytes).status; });
+    }
+  }
+  template <class Call>
+  void pad_gradient(const char* symbol, Type t, bool repeats, Call call) {
+    for (const PadArrays& p : pad_arrays(repeats)) {
+      add(symbol, {{t, product(p.output), false}, {t, product(p.input), true}}, call(p, nullptr, nullptr, 0).workspace_bytes,
+          [=](void* const* x, void* workspace, size_t bytes) { return call(p, x, workspace, bytes).status; });
+    }
+  }
+  // What a call answers: the status, or without tensors the workspace it wants.
+  struct PadAnswer {
+    int32_t status;
+    size_t workspace_bytes;
+  };
+  template <class Value, class Run, class Size>
+  void pad_constant(const char* symbol, Type t, Value value, Run* run, Size* size) {
+    pad_forward(symbol, t, false, [=](const PadArrays& p, void* const* x, void* workspace, size_t bytes) {
+      const auto with = [&](auto* function, auto... rest) {
+        return function(product(p.output), p.rank(), p.host(p.input), p.host(p.output), p.host(p.low),
+                        p.host(p.input_strides), p.host(p.output_strides), rest...);
       };
-      add(symbol, {{t, product(p.input), false}, {t, numel, true}},
-          size(numel, rank, host(p.input), host(output), host(p.low), host(x_strides), host(y_strides)),
-          [=](void* const* x, void* workspace, size_t bytes) {
-            return run(numel, rank, host(p.input), host(output), host(p.low), host(x_strides), host(y_strides), x[0], x[1],
-                       value, workspace, bytes, nullptr);
-          });
+      if (x == nullptr) return PadAnswer{0, with(size)};
+      return PadAnswer{with(run, x[0], x[1], value, workspace, bytes, nullptr), 0};
+    });
+  }
+  template <class Run, class Size>
+  void pad_mode(const char* symbol, Type t, Run* run, Size* size) {
+    pad_forward(symbol, t, true, [=](const PadArrays& p, void* const* x, void* workspace, size_t bytes) {
+      const auto with = [&](auto* function, auto... rest) {
+        return function(product(p.output), p.rank(), p.host(p.input), p.host(p.output), p.host(p.low),
+                        p.host(p.input_strides), p.host(p.output_strides), rest...);
+      };
+      if (x == nullptr) return PadAnswer{0, with(size)};
+      return PadAnswer{with(run, x[0], x[1], workspace, bytes, nullptr), 0};
+    });
+  }
+  template <class Run, class Size>
+  void pad_ex(const char* symbol, Type t, Run* run, Size* size) {
+    for (int32_t mode = 0; mode < 5; ++mode) {
+      pad_forward(symbol, t, mode > 0, [=](const PadArrays& p, void* const* x, void* workspace, size_t bytes) {
+        const baracuda_kernels_pad_options options{sizeof options, mode, nullptr};
+        const auto with = [&](auto* function, auto... rest) {
+          return function(product(p.output), p.rank(), p.host(p.input), p.host(p.output), p.host(p.low),
+                          p.host(p.input_strides), p.host(p.output_strides), &options, rest...);
+        };
+        if (x == nullptr) return PadAnswer{0, with(size)};
+        return PadAnswer{with(run, x[0], x[1], workspace, bytes, nullptr), 0};
+      });
     }
   }
   template <class Run, class Size>
-  void pad_backward(const char* symbol, Type t, Run* run, Size* size) {
-    for (const PadProblem& p : pad_problems()) {
-      const Shape output = padded(p);
-      const std::vector<int64_t> x_strides = dense_strides(p.input), y_strides = dense_strides(output);
-      const int64_t numel = product(p.input);
-      const int32_t rank = static_cast<int32_t>(output.size());
-      const auto host = [](const auto& array) {
-        static const std::remove_cv_t<std::remove_reference_t<decltype(array[0])>> nothing{};
-        return array.empty() ? &nothing : array.data();
+  void pad_constant_backward(const char* symbol, Type t, Run* run, Size* size) {
+    pad_gradient(symbol, t, false, [=](const PadArrays& p, void* const* x, void* workspace, size_t bytes) {
+      const auto with = [&](auto* function, auto... rest) {
+        return function(product(p.input), p.rank(), p.host(p.input), p.host(p.low), p.host(p.output_strides),
+                        p.host(p.input_strides), rest...);
       };
-      add(symbol, {{t, product(output), false}, {t, numel, true}},
-          size(numel, rank, host(p.input), host(p.low), host(y_strides), host(x_strides)),
-          [=](void* const* x, void* workspace, size_t bytes) {
-            return run(numel, rank, host(p.input), host(p.low), host(y_strides), host(x_strides), x[0], x[1], workspace, bytes,
-                       nullptr);
-          });
+      if (x == nullptr) return PadAnswer{0, with(size)};
+      return PadAnswer{with(run, x[0], x[1], workspace, bytes, nullptr), 0};
+    });
+  }
+  template <class Run, class Size>
+  void pad_mode_backward(const char* symbol, Type t, Run* run, Size* size) {
+    pad_gradient(symbol, t, true, [=](const PadArrays& p, void* const* x, void* workspace, size_t bytes) {
+      const auto with = [&](auto* function, auto... rest) {
+        return function(product(p.input), p.rank(), p.host(p.input), p.host(p.output), p.host(p.low),
+                        p.host(p.output_strides), p.host(p.input_strides), rest...);
+      };
+      if (x == nullptr) return PadAnswer{0, with(size)};
+      return PadAnswer{with(run, x[0], x[1], workspace, bytes, nullptr), 0};
+    });
+  }
+  template <class Run, class Size>
+  void pad_ex_backward(const char* symbol, Type t, Run* run, Size* size) {
+    for (int32_t mode = 0; mode < 5; ++mode) {
+      pad_gradient(symbol, t, mode > 0, [=](const PadArrays& p, void* const* x, void* workspace, size_t bytes) {
+        const baracuda_kernels_pad_options options{sizeof options, mode, nullptr};
+        const auto with = [&](auto* function, auto... rest) {
+          return function(product(p.input), p.rank(), p.host(p.input), p.host(p.output), p.host(p.low),
+                          p.host(p.output_strides), p.host(p.input_strides), &options, rest...);
+        };
+        if (x == nullptr) return PadAnswer{0, with(size)};
+        return PadAnswer{with(run, x[0], x[1], workspace, bytes, nullptr), 0};
+      });
     }
   }
   void pad();
@@ -314,15 +392,41 @@ inline void Table::affine_grid() {
   BARACUDA_ADD(affine_grid, affine_grid_2d_backward_f64, Type::kF64, true);
 }
 
+// Every variant of a pad operator that passes no value.
+#define BARACUDA_ADD_FLOATS(METHOD, SYMBOL)         \
+  BARACUDA_ADD(METHOD, SYMBOL##_f32, Type::kF32);   \
+  BARACUDA_ADD(METHOD, SYMBOL##_f64, Type::kF64);   \
+  BARACUDA_ADD(METHOD, SYMBOL##_f16, Type::kF16);   \
+  BARACUDA_ADD(METHOD, SYMBOL##_bf16, Type::kBf16)
+#define BARACUDA_ADD_MOVES(METHOD, SYMBOL)          \
+  BARACUDA_ADD_FLOATS(METHOD, SYMBOL);              \
+  BARACUDA_ADD(METHOD, SYMBOL##_b8, Type::kU8);     \
+  BARACUDA_ADD(METHOD, SYMBOL##_b16, Type::kF16);   \
+  BARACUDA_ADD(METHOD, SYMBOL##_b32, Type::kI32);   \
+  BARACUDA_ADD(METHOD, SYMBOL##_b64, Type::kI64);   \
+  BARACUDA_ADD(METHOD, SYMBOL##_b128, Type::kB128)
+
 inline void Table::pad() {
-  BARACUDA_ADD(pad, pad_constant_f32, Type::kF32, 1.5f);
-  BARACUDA_ADD(pad, pad_constant_f64, Type::kF64, 1.5);
-  BARACUDA_ADD(pad, pad_constant_f16, Type::kF16, uint16_t{0x7e01});
-  BARACUDA_ADD(pad, pad_constant_bf16, Type::kBf16, uint16_t{0x7fc1});
-  BARACUDA_ADD(pad_backward, pad_constant_backward_f32, Type::kF32);
-  BARACUDA_ADD(pad_backward, pad_constant_backward_f64, Type::kF64);
-  BARACUDA_ADD(pad_backward, pad_constant_backward_f16, Type::kF16);
-  BARACUDA_ADD(pad_backward, pad_constant_backward_bf16, Type::kBf16);
+  BARACUDA_ADD(pad_constant, pad_constant_f32, Type::kF32, 1.5f);
+  BARACUDA_ADD(pad_constant, pad_constant_f64, Type::kF64, 1.5);
+  BARACUDA_ADD(pad_constant, pad_constant_f16, Type::kF16, uint16_t{0x7e01});
+  BARACUDA_ADD(pad_constant, pad_constant_bf16, Type::kBf16, uint16_t{0x7fc1});
+  BARACUDA_ADD(pad_constant, pad_constant_b8, Type::kU8, uint8_t{0x9c});
+  BARACUDA_ADD(pad_constant, pad_constant_b16, Type::kF16, uint16_t{0x7e01});
+  BARACUDA_ADD(pad_constant, pad_constant_b32, Type::kI32, uint32_t{0xffa00001});
+  BARACUDA_ADD(pad_constant, pad_constant_b64, Type::kI64, uint64_t{1} << 63);
+  BARACUDA_ADD(pad_constant, pad_constant_b128, Type::kB128, (baracuda_kernels_bits128{1, 2}));
+  BARACUDA_ADD_FLOATS(pad_constant_backward, pad_constant_backward);
+  BARACUDA_ADD_MOVES(pad_mode, pad_reflect);
+  BARACUDA_ADD_FLOATS(pad_mode_backward, pad_reflect_backward);
+  BARACUDA_ADD_MOVES(pad_mode, pad_replicate);
+  BARACUDA_ADD_FLOATS(pad_mode_backward, pad_replicate_backward);
+  BARACUDA_ADD_MOVES(pad_mode, pad_circular);
+  BARACUDA_ADD_FLOATS(pad_mode_backward, pad_circular_backward);
+  BARACUDA_ADD_MOVES(pad_mode, pad_symmetric);
+  BARACUDA_ADD_FLOATS(pad_mode_backward, pad_symmetric_backward);
+  BARACUDA_ADD_MOVES(pad_ex, pad_ex);
+  BARACUDA_ADD_FLOATS(pad_ex_backward, pad_ex_backward);
 }
 
 inline void Table::segment() {
@@ -359,6 +463,8 @@ inline void Table::dequantize() {
   BARACUDA_ADD(dequantize_backward, dequantize_per_channel_backward_bf16, Type::kBf16);
 }
 
+#undef BARACUDA_ADD_MOVES
+#undef BARACUDA_ADD_FLOATS
 #undef BARACUDA_ADD
 
 }  // namespace calls

@@ -106,6 +106,27 @@ PAD_CONSTANT(f64, f64);
 PAD_CONSTANT(f16, uint16_t);
 PAD_CONSTANT(bf16, uint16_t);
 
+typedef i32 pad_mode_run(i64 output_numel, i32 rank, const i32* input_shape, const i32* output_shape,
+                         const i32* pad_low, const i64* stride_x, const i64* stride_y, cp x, mp y, WS_S);
+typedef i32 pad_mode_can(i64 output_numel, i32 rank, const i32* input_shape, const i32* output_shape,
+                         const i32* pad_low, const i64* stride_x, const i64* stride_y, cp x, cp y);
+#define PAD_MODE(MODE)                                \
+  pad_mode_run* const pad_##MODE##_runs[] = {         \
+      baracuda_kernels_pad_##MODE##_f32_run,          \
+      baracuda_kernels_pad_##MODE##_f64_run,          \
+      baracuda_kernels_pad_##MODE##_f16_run,          \
+      baracuda_kernels_pad_##MODE##_bf16_run,         \
+  };                                                  \
+  pad_mode_can* const pad_##MODE##_cans[] = {         \
+      baracuda_kernels_pad_##MODE##_f32_can_implement, \
+      baracuda_kernels_pad_##MODE##_f64_can_implement, \
+      baracuda_kernels_pad_##MODE##_f16_can_implement, \
+      baracuda_kernels_pad_##MODE##_bf16_can_implement, \
+  }
+PAD_MODE(reflect);
+PAD_MODE(replicate);
+PAD_MODE(circular);
+
 typedef i32 unsorted_segment_max_backward_run(i32 num_inputs, i32 embedding_dim, i32 num_segments, cp d_output, cp input,
                                               cp segment_ids, mp d_input, WS_S);
 typedef i32 unsorted_segment_max_backward_can(i32 num_inputs, i32 embedding_dim, i32 num_segments, cp d_output, cp input,

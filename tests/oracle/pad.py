@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Constant padding and its gradient as moves of whole elements, in any dtype; bits are never interpreted."""
+"""Padding and its gradient as moves and sums of whole elements; which element stands where is found by walking."""
 
 from __future__ import annotations
 
@@ -8,43 +8,79 @@ from typing import Any
 
 import numpy as np
 
-from oracle.sums import Array
+from oracle.sums import Accumulator, Array, Sum, in_float64
+
+OUTSIDE = -1
 
 
-def _moves(shape: Sequence[int], pad_low: Sequence[int], pad_high: Sequence[int]) -> tuple[list[int], Array, Array]:
-    """Padded shape, and the (unpadded, padded) coordinates of every element that both hold.
-
-    A negative pad crops. In constant mode "crop, then pad" and "shift, then drop what falls outside"
-    keep the same elements as long as a crop leaves at least nothing: more is an error.
-    """
-    padded = []
-    for extent, low, high in zip(shape, pad_low, pad_high, strict=True):
-        if extent + min(low, 0) + min(high, 0) < 0:
-            raise ValueError(f"pads {low}, {high} crop an extent of {extent} below nothing")
-        padded.append(extent + low + high)
-    coordinates = np.indices(tuple(shape), dtype=np.int64).reshape(len(shape), -1)
-    shifted = coordinates + np.asarray(pad_low, np.int64).reshape(-1, 1)
-    inside = np.ones(coordinates.shape[1], bool)
-    for axis, (extent, high) in enumerate(zip(shape, pad_high, strict=True)):
-        inside &= (shifted[axis] >= 0) & (coordinates[axis] < extent + min(high, 0))
-        inside &= shifted[axis] < padded[axis]
-    return padded, coordinates[:, inside], shifted[:, inside]
-
-
-def pad_constant(input: Any, pad_low: Sequence[int], pad_high: Sequence[int], value: Any = 0) -> Array:
-    """Every element moved by pad_low; the rest of the output is ``value`` in the input's dtype."""
-    source = np.asarray(input)
-    shape, taken, target = _moves(source.shape, pad_low, pad_high)
-    output = np.full(shape, value, source.dtype)
-    output[tuple(target)] = source[tuple(taken)]
-    return output
+def _walk(mode: str, kept: int, steps: int) -> list[int]:
+    """The elements met in `steps` steps upwards from the last of `kept` elements; downwards is the mirror image."""
+    place, direction = kept - 1, 1
+    met = []
+    for _ in range(steps):
+        ahead = place + direction
+        if 0 <= ahead < kept:
+            place = ahead
+        elif mode == "circular":
+            place = 0
+        elif mode == "symmetric":
+            direction = -direction  # the end once more, then back
+        elif mode == "reflect" and kept > 1:
+            direction = -direction
+            place += direction
+        met.append(OUTSIDE if mode == "constant" else place)
+    return met
 
 
-def pad_constant_backward(grad_output: Any, pad_low: Sequence[int], pad_high: Sequence[int]) -> Array:
-    """Every gradient element moved back; input elements that were cropped away get 0."""
+def sources(mode: str, extent: int, low: int, high: int) -> Array:
+    """Which input index every padded index of an axis holds, or OUTSIDE. Negative pads crop before anything else."""
+    kept = extent + min(low, 0) + min(high, 0)
+    if kept < 0:
+        raise ValueError(f"pads {low}, {high} crop an extent of {extent} below nothing")
+    if kept == 0 and mode != "constant" and (low > 0 or high > 0):
+        raise ValueError("no element to repeat")
+    above = _walk(mode, kept, max(high, 0))
+    below = [place if place == OUTSIDE else kept - 1 - place for place in _walk(mode, kept, max(low, 0))]
+    found = np.array([*reversed(below), *range(kept), *above], np.int64)
+    return np.where(found == OUTSIDE, OUTSIDE, found - min(low, 0))
+
+
+def _moves(mode: str, shape: Sequence[int], low: Sequence[int], high: Sequence[int]) -> tuple[list[int], Array, Array]:
+    """Padded shape, and the flat (padded, unpadded) indices of every padded element that has a source."""
+    axes = [sources(mode, *each) for each in zip(shape, low, high, strict=True)]
+    padded = [len(axis) for axis in axes]
+    inside = np.ones(padded, bool)
+    source = np.zeros(padded, np.int64)
+    for number, axis in enumerate(axes):
+        along = axis.reshape([-1 if a == number else 1 for a in range(len(axes))])
+        inside &= along != OUTSIDE
+        source = source * shape[number] + along
+    return padded, np.flatnonzero(inside), source[inside]
+
+
+def pad(input: Any, low: Sequence[int], high: Sequence[int], mode: str = "constant", value: Any = 0) -> Array:
+    """Every padded element takes its source; one without is ``value`` in the input's dtype."""
+    values = np.asarray(input)
+    padded, target, source = _moves(mode, values.shape, low, high)
+    output = np.full(int(np.prod(padded, dtype=np.int64)), value, values.dtype)
+    output[target] = values.reshape(-1)[source]
+    return output.reshape(padded)
+
+
+def pad_backward(grad_output: Any, low: Sequence[int], high: Sequence[int], mode: str = "constant") -> Sum:
+    """Every gradient element is added to its source; cropped input elements get 0."""
     gradient = np.asarray(grad_output)
-    shape = [extent - low - high for extent, low, high in zip(gradient.shape, pad_low, pad_high, strict=True)]
-    _, target, taken = _moves(shape, pad_low, pad_high)
-    grad_input = np.zeros(shape, gradient.dtype)
-    grad_input[tuple(target)] = gradient[tuple(taken)]
-    return grad_input
+    shape = [extent - before - after for extent, before, after in zip(gradient.shape, low, high, strict=True)]
+    _, target, source = _moves(mode, shape, low, high)
+    sums = Accumulator(int(np.prod(shape, dtype=np.int64)), 1)
+    sums.add(source, in_float64(gradient.reshape(-1)[target]).reshape(-1, 1))
+    return Sum(*(part.reshape(shape) for part in sums.result()))
+
+
+def pad_backward_moves(patterns: Array, low: Sequence[int], high: Sequence[int], mode: str = "constant") -> Array:
+    """Where an input element occurs at most once in the padded tensor: its gradient's bit pattern, else anything."""
+    shape = [extent - before - after for extent, before, after in zip(patterns.shape, low, high, strict=True)]
+    _, target, source = _moves(mode, shape, low, high)
+    moved = np.zeros(int(np.prod(shape, dtype=np.int64)), patterns.dtype)
+    moved[source] = patterns.reshape(-1)[target]
+    return moved.reshape(shape)

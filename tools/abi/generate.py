@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Writes all that repeats the ABI table: the C header, the C++ argument blocks, the Python tables, the link test.
 
-    python3 tools/abi/generate.py            write the files
-    python3 tools/abi/generate.py --check    fail if a file is missing, edited by hand or out of date
+python3 tools/abi/generate.py            write the files
+python3 tools/abi/generate.py --check    fail if a file is missing, edited by hand or out of date
 """
 
 from __future__ import annotations
@@ -17,12 +17,18 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
-from tools.abi.model import HostArray, Operator, Parameter, Scalar, Tensor, Variant  # noqa: E402
+from tools.abi.model import HostArray, Operator, Options, Parameter, Scalar, Tensor, Variant  # noqa: E402
 from tools.abi.spec import DTYPE_BYTES, OPERATORS, STATUS_CODES, VERSION_OF_LAYOUT  # noqa: E402
 
 PREFIX = "baracuda_kernels_"
-C_TYPES = {"i32": "int32_t", "i64": "int64_t", "f32": "float", "f64": "double", "u16": "uint16_t"}
-ELEMENT_VALUE_CTYPE = {"f32": "f32", "f64": "f64", "f16": "u16", "bf16": "u16"}
+C_TYPES = {
+    "i32": "int32_t", "i64": "int64_t", "f32": "float", "f64": "double",
+    "u8": "uint8_t", "u16": "uint16_t", "u32": "uint32_t", "u64": "uint64_t", "u128": "baracuda_kernels_bits128",
+}  # fmt: skip
+ELEMENT_VALUE_CTYPE = {
+    "f32": "f32", "f64": "f64", "f16": "u16", "bf16": "u16",
+    "b8": "u8", "b16": "u16", "b32": "u32", "b64": "u64", "b128": "u128",
+}  # fmt: skip
 CPP_ELEMENTS = {
     "f32": "float", "f64": "double", "f16": "Half", "bf16": "Bfloat16",
     "s8": "int8_t", "u8": "uint8_t", "i32": "int32_t", "i64": "int64_t",
@@ -57,6 +63,8 @@ def declare(parameter: Parameter, variant: Variant, *, const_outputs: bool = Fal
             return f"{C_TYPES[scalar_ctype(parameter, variant)]} {parameter.name}"
         case HostArray():
             return f"const {C_TYPES[parameter.ctype]}* {parameter.name}"
+        case Options():
+            return f"const {PREFIX}{parameter.struct}* {parameter.name}"
         case Tensor():
             const = "const " if parameter.role == "input" or const_outputs else ""
             return f"{const}void* {parameter.name}"
@@ -84,7 +92,30 @@ def symbol(operator: Operator, variant: Variant, verb: str) -> str:
     return f"{PREFIX}{operator.name}_{variant.token}_{verb}"
 
 
+def option_structs() -> list[Options]:
+    """Every struct of options once, in the order of first use."""
+    return list({o.struct: o for operator in OPERATORS for o in operator.options}.values())
+
+
+def option_field(field: Scalar | HostArray) -> str:
+    return f"{C_TYPES[field.ctype]} {field.name};" if isinstance(field, Scalar) else f"const void* {field.name};"
+
+
+def option_struct(options: Options) -> str:
+    """The C declaration of a struct of options."""
+    fields = [("size_t size;", f"sizeof({PREFIX}{options.struct})")]
+    for field in options.fields:
+        text = scalar_text(field) if isinstance(field, Scalar) else f"{field.name} (host pointer): {field.doc}"
+        fields.append((option_field(field), text))
+    lines = [f"/* {options.doc} */", f"typedef struct {PREFIX}{options.struct} {{"]
+    for declaration, text in fields:
+        lines += [*(f"  {line}" for line in textwrap.wrap(f"/* {text}. */", 112)), f"  {declaration}"]
+    return "\n".join([*lines, f"}} {PREFIX}{options.struct};", "", ""])
+
+
 def prototypes() -> Iterator[str]:
+    for options in option_structs():
+        yield f"{PREFIX}{options.struct} {{ size_t size; {' '.join(map(option_field, options.fields))} }}"
     for result, name, _ in LIBRARY_FUNCTIONS:
         yield f"{result} {PREFIX}{name}(void)"
     for operator in OPERATORS:
@@ -136,6 +167,8 @@ def documentation(operator: Operator) -> list[str]:
                 )
             case HostArray():
                 entries.append(f"{parameter.name} (host array of {parameter.length}): {parameter.doc}.")
+            case Options():
+                entries.append(f"{parameter.name} (host struct): {parameter.doc}")
             case Scalar():
                 entries.append(scalar_text(parameter) + ".")
     entries += [
@@ -175,7 +208,9 @@ def header() -> str:
  *
  * Workspace: given at least _workspace_size bytes, 16-byte aligned, _run allocates nothing. NULL with 0 bytes: scratch
  * comes from the library's own stream-ordered pool (CUDA) or the heap (CPU). NULL with bytes: status 2. Too small: 4.
- * Shapes, strides and pads are host arrays, read before the call returns. Strides count elements.
+ * Shapes, strides, pads and options are in host memory, read before the call returns. Strides count elements.
+ * A struct of options begins with its own size, so that it can grow: fields past the caller's size are 0, and fields
+ * that the library does not know must be 0 (else status 2).
  * Checks run in one order: null host arrays, scalars, overflow, success if every output is empty, null pointers,
  * alignment to the element, workspace, stream, launch.
  * Thread-safety: every function may be called from any number of threads at once. The error text is per thread.
@@ -205,9 +240,15 @@ extern "C" {
         comma = "," if value != STATUS_CODES[-1][1] else ""
         out.append(f"  BARACUDA_KERNELS_{name} = {value}{comma} /* {text} */\n")
     out.append("};\n\n")
+    out.append(
+        "/* The bit pattern of an element of 16 bytes, as it lies in memory. */\n"
+        "typedef struct baracuda_kernels_bits128 {\n  uint64_t low;\n  uint64_t high;\n} baracuda_kernels_bits128;\n\n"
+    )
     for result, name, text in LIBRARY_FUNCTIONS:
         out.append(comment_block(textwrap.wrap(text, 112)))
         out.append(f"BARACUDA_KERNELS_API {result} {PREFIX}{name}(void);\n\n")
+    for options in option_structs():
+        out.append(option_struct(options))
     for operator in OPERATORS:
         tokens = ", ".join(v.token for v in operator.variants)
         out.append(comment_block([f"{operator.name}: {tokens}", "", *documentation(operator)]))
@@ -307,8 +348,19 @@ namespace baracuda {{
 """
 
 
+def python_entry(parameter: Scalar | HostArray) -> str:
+    """A scalar or host array as a Python expression."""
+    if isinstance(parameter, Scalar):
+        found = f"{parameter.low}, {parameter.high}, {parameter.finite}"
+        return f'Scalar("{parameter.name}", "{parameter.ctype}", {found})'
+    return f'HostArray("{parameter.name}", "{parameter.ctype}", "{parameter.length}", {parameter.low})'
+
+
 def python_tables() -> str:
-    struct_codes = {"i32": "i", "i64": "q", "f32": "f", "f64": "d", "u16": "H"}
+    struct_codes = {
+        "i32": "i", "i64": "q", "f32": "f", "f64": "d",
+        "u8": "B", "u16": "H", "u32": "I", "u64": "Q", "u128": "QQ",
+    }  # fmt: skip
     out = [
         '''# SPDX-License-Identifier: Apache-2.0
 """The ABI as Python data: every operator, its parameters in call order, its variants and the packed block's layout."""
@@ -319,7 +371,7 @@ from typing import NamedTuple
 
 
 class Scalar(NamedTuple):
-    """A scalar argument; `ctype` is i32, i64, f32, f64 or VALUE (the element's own type, 16-bit types as bits)."""
+    """A scalar argument; `ctype` is i32, i64, f32, f64 or VALUE (the element's own type, or its bits)."""
 
     name: str
     ctype: str
@@ -335,6 +387,15 @@ class HostArray(NamedTuple):
     ctype: str
     length: str
     low: int | None
+
+
+class Options(NamedTuple):
+    """A pointer to a host struct that begins with its size; `format` is its `struct` format."""
+
+    name: str
+    struct: str
+    fields: tuple[Scalar | HostArray, ...]
+    format: str
 
 
 class Tensor(NamedTuple):
@@ -360,7 +421,7 @@ class Operator(NamedTuple):
 
     name: str
     family: str
-    parameters: tuple[Scalar | HostArray | Tensor, ...]
+    parameters: tuple[Scalar | HostArray | Options | Tensor, ...]
     variants: dict[str, Variant]
 
 
@@ -379,10 +440,13 @@ class Operator(NamedTuple):
         out.append(f'        "{operator.family}",\n        (\n')
         for p in operator.parameters:
             match p:
-                case Scalar():
-                    out.append(f'            Scalar("{p.name}", "{p.ctype}", {p.low}, {p.high}, {p.finite}),\n')
-                case HostArray():
-                    out.append(f'            HostArray("{p.name}", "{p.ctype}", "{p.length}", {p.low}),\n')
+                case Scalar() | HostArray():
+                    out.append(f"            {python_entry(p)},\n")
+                case Options():
+                    codes = [struct_codes[f.ctype] if isinstance(f, Scalar) else "P" for f in p.fields]
+                    fields = "".join(f"    {python_entry(f)},\n" for f in p.fields)
+                    text = f'"{p.name}",\n"{p.struct}",\n(\n{fields}),\n"@N{"".join(codes)}0P",\n'
+                    out.append(f"            Options(\n{textwrap.indent(text, ' ' * 16)}            ),\n")
                 case Tensor():
                     shape = ", ".join(f'"{s}"' for s in p.shape) + ("," if len(p.shape) == 1 else "")
                     strides = "None" if p.strides is None else f'"{p.strides}"'
@@ -393,9 +457,7 @@ class Operator(NamedTuple):
                 struct_codes[scalar_ctype(p, variant)] if isinstance(p, Scalar) else "P" for p in operator.parameters
             ]
             types = "{" + ", ".join(f'"{k}": "{v}"' for k, v in variant.types.items()) + "}"
-            out.append(
-                f'            "{variant.token}": Variant("{variant.token}", {types}, "@{"".join(codes)}PNP"),\n'
-            )
+            out.append(f'            "{variant.token}": Variant("{variant.token}", {types}, "@{"".join(codes)}PNP"),\n')
         out.append("        },\n    ),\n")
     out.append("}\n")
     return "".join(out)

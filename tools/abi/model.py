@@ -47,7 +47,20 @@ class Tensor:
     strides: str | None = None
 
 
-Parameter = Scalar | HostArray | Tensor
+@dataclass(frozen=True)
+class Options:
+    """A pointer to a host struct that may grow: its first field, `size`, is the caller's size of it in bytes.
+
+    A field that is a HostArray is a pointer to one element; NULL means zero bits.
+    """
+
+    name: str
+    struct: str  # the C type is baracuda_kernels_<struct>
+    fields: tuple[Scalar | HostArray, ...]
+    doc: str
+
+
+Parameter = Scalar | HostArray | Options | Tensor
 
 
 @dataclass(frozen=True)
@@ -81,6 +94,10 @@ class Operator:
     @property
     def host_arrays(self) -> tuple[HostArray, ...]:
         return tuple(p for p in self.parameters if isinstance(p, HostArray))
+
+    @property
+    def options(self) -> tuple[Options, ...]:
+        return tuple(p for p in self.parameters if isinstance(p, Options))
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:

@@ -7,7 +7,7 @@ tables. The order of `parameters` is frozen: it is the order of the C arguments.
 
 from __future__ import annotations
 
-from tools.abi.model import INT32_MAX, HostArray, Operator, Parameter, Scalar, Tensor, Variant
+from tools.abi.model import INT32_MAX, HostArray, Operator, Options, Parameter, Scalar, Tensor, Variant
 
 VERSION_OF_LAYOUT = 1
 
@@ -23,6 +23,7 @@ STATUS_CODES: tuple[tuple[str, int, str], ...] = (
 # Bytes of one element for every dtype token.
 DTYPE_BYTES: dict[str, int] = {
     "f16": 2, "bf16": 2, "f32": 4, "f64": 8, "s8": 1, "u8": 1, "i32": 4, "i64": 8,
+    "b8": 1, "b16": 2, "b32": 4, "b64": 8, "b128": 16,
 }  # fmt: skip
 
 
@@ -70,9 +71,7 @@ _ROI_SCALARS: tuple[Parameter, ...] = (
     ),
     Scalar("aligned", "i32", "1: boxes are shifted by half a pixel; 0: they are at least 1 x 1", low=0, high=1),
 )
-_ROIS = Tensor(
-    "rois", "input", "C", ("num_rois", "5"), "rows (batch index, x1, y1, x2, y2), scaled by spatial_scale"
-)
+_ROIS = Tensor("rois", "input", "C", ("num_rois", "5"), "rows (batch index, x1, y1, x2, y2), scaled by spatial_scale")
 _ROI_BAD_DATA = (
     "A box whose batch index, truncated, lies outside [0, n), whose scaled corner, width or height is not finite, or "
     "whose adaptive sample count passes 2^20 on an axis contributes nothing. A sample outside [-1, h] x [-1, w] counts "
@@ -111,6 +110,141 @@ _THETA = ("n", "2", "3")
 
 _PAD_AXES = "rank"
 _PAD_SOURCE = "torch.nn.functional.pad, mode constant; numpy.pad, mode constant."
+# Padding moves bytes: beside the float types, a token for every width that an element may have.
+_MOVED = (*_FLOATS, *(Variant(token, {"T": token}) for token in ("b8", "b16", "b32", "b64", "b128")))
+_PAD_LOW = HostArray("pad_low", "i32", _PAD_AXES, "elements before input on each axis", low=0)
+_PAD_OUTPUT_SHAPE = HostArray(
+    "output_shape", "i32", _PAD_AXES, "extents of output; at least input_shape + pad_low", low=0
+)
+_PAD_FORWARD: tuple[Parameter, ...] = (
+    Scalar("output_numel", "i64", "elements of output; the product of output_shape", low=0),
+    Scalar("rank", "i32", "axes; 0 is one element", low=0, high=8),
+    HostArray("input_shape", "i32", _PAD_AXES, "extents of input", low=0),
+    _PAD_OUTPUT_SHAPE,
+    _PAD_LOW,
+    HostArray("input_strides", "i64", _PAD_AXES, "strides of input in elements; any"),
+    HostArray("output_strides", "i64", _PAD_AXES, "strides of output in elements; not 0 where an extent > 1"),
+    Tensor("input", "input", "T", ("input_shape",), "the tensor to pad", strides="input_strides"),
+    Tensor("output", "output", "T", ("output_shape",), "the padded tensor", strides="output_strides"),
+)
+_PAD_BACKWARD_SCALARS: tuple[Parameter, ...] = (
+    Scalar("input_numel", "i64", "elements of grad_input; the product of input_shape", low=0),
+    Scalar("rank", "i32", "axes; 0 is one element", low=0, high=8),
+    HostArray("input_shape", "i32", _PAD_AXES, "extents of grad_input", low=0),
+)
+_PAD_BACKWARD_STRIDES: tuple[Parameter, ...] = (
+    HostArray("grad_output_strides", "i64", _PAD_AXES, "strides of grad_output in elements; any"),
+    HostArray("grad_input_strides", "i64", _PAD_AXES, "strides of grad_input in elements; not 0 where an extent > 1"),
+)
+_PAD_GRAD_OUTPUT = Tensor(
+    "grad_output", "input", "T", ("output_shape",), "gradient of the padded tensor", strides="grad_output_strides"
+)
+_PAD_GRAD_INPUT = Tensor(
+    "grad_input", "output", "T", ("input_shape",), "every element is written", strides="grad_input_strides"
+)
+_PAD_BACKWARD: tuple[Parameter, ...] = (
+    *_PAD_BACKWARD_SCALARS,
+    _PAD_OUTPUT_SHAPE,
+    _PAD_LOW,
+    *_PAD_BACKWARD_STRIDES,
+    _PAD_GRAD_OUTPUT,
+    _PAD_GRAD_INPUT,
+)
+_PAD_EMPTY = "An input axis without elements: status 2, unless output is empty too."
+_PAD_EX_EMPTY = "status 2 for an axis of which none is left, unless output is empty."
+_PAD_SUMS = (
+    _BIT_STABLE
+    + "An element that occurs once in output is copied; else its gradients are added in ascending row-major order of "
+    "output, in partial sums of 256 terms."
+)
+# A mode that repeats the tensor: what stands at position p of an axis of n elements, and who has it.
+_PAD_MODES = (
+    (
+        "reflect",
+        "the triangle wave of period 2 (n - 1), which repeats no end: p modulo the period, or the period less that "
+        "(n = 1: the element)",
+        "torch.nn.functional.pad, mode reflect; numpy.pad, mode reflect. Differs: pads of any width.",
+    ),
+    (
+        "replicate",
+        "the nearest end",
+        "torch.nn.functional.pad, mode replicate; numpy.pad, mode edge.",
+    ),
+    (
+        "circular",
+        "p modulo n",
+        "torch.nn.functional.pad, mode circular; numpy.pad, mode wrap. Differs: pads of any width.",
+    ),
+    (
+        "symmetric",
+        "the triangle wave of period 2 n, which repeats the ends: p modulo the period, or the period less 1 less that",
+        "numpy.pad, mode symmetric. Differs: pads of any width.",
+    ),
+)
+
+
+_PAD_MODE_NAMES = ("constant", *(name for name, _, _ in _PAD_MODES))
+_PAD_OPTIONS = Options(
+    "options",
+    "pad_options",
+    (
+        Scalar(
+            "mode",
+            "i32",
+            ", ".join(f"{number} {name}" for number, name in enumerate(_PAD_MODE_NAMES)),
+            low=0,
+            high=len(_PAD_MODE_NAMES) - 1,
+        ),
+        HostArray("value", "VALUE", "1", "the element that constant padding holds; NULL is zero bits"),
+    ),
+    "The mode of pad_ex, and its value.",
+)
+_PAD_LOW_OF_ANY_SIGN = HostArray(
+    "pad_low", "i32", _PAD_AXES, "elements before input on each axis; a negative number cuts elements off"
+)
+_PAD_OUTPUT_SHAPE_OF_ANY_SIZE = HostArray(
+    "output_shape", "i32", _PAD_AXES,
+    "extents of output; what they differ by from input_shape + pad_low is added at the end, or cut off", low=0,
+)  # fmt: skip
+
+
+def _pad_ex(parameters: tuple[Parameter, ...]) -> tuple[Parameter, ...]:
+    """The parameters with pads of any sign, and options before the tensors."""
+    changes = {"pad_low": _PAD_LOW_OF_ANY_SIGN, "output_shape": _PAD_OUTPUT_SHAPE_OF_ANY_SIZE}
+    changed = [changes.get(p.name, p) for p in parameters]
+    first = next(place for place, p in enumerate(changed) if isinstance(p, Tensor))
+    return (*changed[:first], _PAD_OPTIONS, *changed[first:])
+
+
+def _pad_mode(mode: str, rule: str, source: str) -> tuple[Operator, Operator]:
+    """The two operators of a mode that repeats."""
+    return (
+        Operator(
+            name=f"pad_{mode}",
+            family="pad",
+            summary=f"output at index + pad_low is input; beyond, on each axis, {rule}. Bytes are moved.",
+            parameters=_PAD_FORWARD,
+            variants=_MOVED,
+            empty=f"An empty output: success. {_PAD_EMPTY}",
+            bad_data="None: data are bytes.",
+            workspace="None.",
+            determinism=_BIT_STABLE,
+            source=source,
+        ),
+        Operator(
+            name=f"pad_{mode}_backward",
+            family="pad",
+            summary=f"Gradient of pad_{mode} with respect to its input: the sum of an element's gradients in output.",
+            parameters=_PAD_BACKWARD,
+            variants=_FLOATS,
+            empty=f"An empty grad_input: success, nothing to write. {_PAD_EMPTY}",
+            bad_data="NaN and infinity pass through.",
+            workspace="None.",
+            determinism=_PAD_SUMS,
+            source=source,
+        ),
+    )
+
 
 _SEGMENT_SCALARS: tuple[Parameter, ...] = (
     _extent("num_inputs", "rows of input"),
@@ -252,18 +386,10 @@ OPERATORS: tuple[Operator, ...] = (
         family="pad",
         summary="output is value everywhere but at index + pad_low, where it is input. Bytes are moved, never rounded.",
         parameters=(
-            Scalar("output_numel", "i64", "elements of output; the product of output_shape", low=0),
-            Scalar("rank", "i32", "axes; 0 is one element", low=0, high=8),
-            HostArray("input_shape", "i32", _PAD_AXES, "extents of input", low=0),
-            HostArray("output_shape", "i32", _PAD_AXES, "extents of output; at least input_shape + pad_low", low=0),
-            HostArray("pad_low", "i32", _PAD_AXES, "elements before input on each axis", low=0),
-            HostArray("input_strides", "i64", _PAD_AXES, "strides of input in elements; any"),
-            HostArray("output_strides", "i64", _PAD_AXES, "strides of output in elements; not 0 where an extent > 1"),
-            Tensor("input", "input", "T", ("input_shape",), "the tensor to pad", strides="input_strides"),
-            Tensor("output", "output", "T", ("output_shape",), "the padded tensor", strides="output_strides"),
-            Scalar("value", "VALUE", "what the padding holds; 16-bit types pass their bit pattern"),
+            *_PAD_FORWARD,
+            Scalar("value", "VALUE", "what the padding holds; 16-bit types and b8 to b128 pass their bit pattern"),
         ),
-        variants=_FLOATS,
+        variants=_MOVED,
         empty="An empty output: success. An empty input: output is all value.",
         bad_data="None: data are bytes.",
         workspace="None.",
@@ -275,14 +401,9 @@ OPERATORS: tuple[Operator, ...] = (
         family="pad",
         summary="Gradient of pad_constant with respect to its input: grad_input[i] = grad_output[i + pad_low], a copy.",
         parameters=(
-            Scalar("input_numel", "i64", "elements of grad_input; the product of input_shape", low=0),
-            Scalar("rank", "i32", "axes; 0 is one element", low=0, high=8),
-            HostArray("input_shape", "i32", _PAD_AXES, "extents of grad_input", low=0),
-            HostArray("pad_low", "i32", _PAD_AXES, "elements before input on each axis", low=0),
-            HostArray("grad_output_strides", "i64", _PAD_AXES, "strides of grad_output in elements; any"),
-            HostArray(
-                "grad_input_strides", "i64", _PAD_AXES, "strides of grad_input in elements; not 0 where an extent > 1"
-            ),
+            *_PAD_BACKWARD_SCALARS,
+            _PAD_LOW,
+            *_PAD_BACKWARD_STRIDES,
             Tensor(
                 "grad_output",
                 "input",
@@ -291,9 +412,7 @@ OPERATORS: tuple[Operator, ...] = (
                 "gradient of the padded tensor; extents at least input_shape + pad_low",
                 strides="grad_output_strides",
             ),
-            Tensor(
-                "grad_input", "output", "T", ("input_shape",), "every element is written", strides="grad_input_strides"
-            ),
+            _PAD_GRAD_INPUT,
         ),
         variants=_FLOATS,
         empty="An empty grad_input: success, nothing to write.",
@@ -301,6 +420,31 @@ OPERATORS: tuple[Operator, ...] = (
         workspace="None.",
         determinism=_BIT_STABLE,
         source=_PAD_SOURCE,
+    ),
+    *(operator for mode in _PAD_MODES for operator in _pad_mode(*mode)),
+    Operator(
+        name="pad_ex",
+        family="pad",
+        summary="pad_<mode> with pads of any sign: first what they cut off goes, then the rest is padded.",
+        parameters=_pad_ex(_PAD_FORWARD),
+        variants=_MOVED,
+        empty=f"An empty output: success. Mode 0, nothing left of input: all value. Other modes: {_PAD_EX_EMPTY}",
+        bad_data="None: data are bytes.",
+        workspace="None.",
+        determinism=_BIT_STABLE,
+        source="As the pad_<mode>. torch.nn.functional.pad, mode reflect, reflects what its negative pads cut off.",
+    ),
+    Operator(
+        name="pad_ex_backward",
+        family="pad",
+        summary="Gradient of pad_ex with respect to its input: 0 for what was cut off, else as pad_<mode>_backward.",
+        parameters=_pad_ex(_PAD_BACKWARD),
+        variants=_FLOATS,
+        empty=f"An empty grad_input: success, nothing to write. Modes other than 0: {_PAD_EX_EMPTY}",
+        bad_data="NaN and infinity pass through.",
+        workspace="None.",
+        determinism=_PAD_SUMS,
+        source="As the pad_<mode>.",
     ),
     Operator(
         name="unsorted_segment_max",

@@ -1,8 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 // The C functions of the pad family, compiled into both libraries.
+#include "abi/pad_circular.h"
+#include "abi/pad_circular_backward.h"
 #include "abi/pad_constant.h"
 #include "abi/pad_constant_backward.h"
+#include "abi/pad_ex.h"
+#include "abi/pad_ex_backward.h"
+#include "abi/pad_reflect.h"
+#include "abi/pad_reflect_backward.h"
+#include "abi/pad_replicate.h"
+#include "abi/pad_replicate_backward.h"
+#include "abi/pad_symmetric.h"
+#include "abi/pad_symmetric_backward.h"
 #include "core/dtype.h"
+#include "core/options.h"
 #include "ops/pad/launch.h"
 
 namespace baracuda::pad {
@@ -10,6 +21,10 @@ namespace {
 
 template <size_t kBytes>
 struct WordOfBytes;
+template <>
+struct WordOfBytes<1> {
+  using type = uint8_t;
+};
 template <>
 struct WordOfBytes<2> {
   using type = uint16_t;
@@ -22,72 +37,189 @@ template <>
 struct WordOfBytes<8> {
   using type = uint64_t;
 };
+template <>
+struct WordOfBytes<16> {
+  using type = Word128;
+};
 
 // What moves an element of T, or of the bits in which a C function passes one.
 template <typename T>
 using WordOf = typename WordOfBytes<sizeof(T)>::type;
 
-// Every operator's block has the same fields, but for the value and, forward or backward, for their names.
+// Blocks have the same fields, but for the value or the options.
 template <class Block>
-Shapes shapes_of(const Block& a, Mode mode) {
+Shapes forward_shapes(const Block& a, Mode mode) {
   return {mode, a.rank, a.input_shape, a.output_shape, a.pad_low, a.input_strides, a.output_strides, true, false};
 }
 
-template <class Block, typename Word>
+template <class Block>
+Shapes backward_shapes(const Block& a, Mode mode) {
+  return {mode,      a.rank,  a.input_shape, a.output_shape, a.pad_low, a.grad_output_strides, a.grad_input_strides,
+          true, false};
+}
+
+template <typename Word, class Block>
 Operands forward_operands(const Problem& p, const Block& a) {
   return {{{"input", a.input, p.source_numel, sizeof(Word), false}, {"output", a.output, p.numel, sizeof(Word), true}}, 2};
 }
 
-template <class Block, typename T>
+template <typename T, class Block>
 Operands backward_operands(const Problem& p, const Block& a) {
   return {{{"grad_output", a.grad_output, p.source_numel, sizeof(T), false},
            {"grad_input", a.grad_input, p.numel, sizeof(T), true}},
           2};
 }
 
-template <typename Word, class Block>
-Status move(const Problem& p, const Block& a, Word value, void* workspace, Stream stream) {
-  const Moves<Word> moves{static_cast<const Word*>(a.input), static_cast<Word*>(a.output), value};
+template <typename Word>
+Status move(const Problem& p, const void* source, void* destination, Word value, void* workspace, Stream stream) {
+  const Moves<Word> moves{static_cast<const Word*>(source), static_cast<Word*>(destination), value};
   return pad::launch(p, moves, workspace, stream);
 }
 
-template <typename Value>
-struct Constant {
-  using Arguments = PadConstantArguments<Value>;
+// Without an element that has several sources it is a move.
+template <typename T>
+Status sum(const Problem& p, const void* source, void* destination, void* workspace, Stream stream) {
+  if (p.outside != Outside::kSum) return move(p, source, destination, WordOf<T>{}, workspace, stream);
+  return pad::launch(p, Sums<T>{static_cast<const T*>(source), static_cast<T*>(destination)}, workspace, stream);
+}
+
+// What every operator of the family has.
+struct Operator {
   using Problem = pad::Problem;
+  static size_t workspace_size(const Problem&) { return 0; }
+};
+
+template <typename Value>
+struct Constant : Operator {
+  using Arguments = PadConstantArguments<Value>;
 
   static Status make_problem(const Arguments& a, Problem* problem) {
-    return make_forward_problem(shapes_of(a, Mode::kConstant), a.output_numel, sizeof(Value), problem);
+    const Shapes shapes = forward_shapes(a, Mode::kConstant);
+    return pad::make_problem(Direction::kForward, shapes, a.output_numel, sizeof(Value), problem);
   }
-  static Operands operands(const Problem& p, const Arguments& a) { return forward_operands<Arguments, Value>(p, a); }
-  static size_t workspace_size(const Problem&) { return 0; }
+  static Operands operands(const Problem& p, const Arguments& a) { return forward_operands<Value>(p, a); }
   static Status launch(const Problem& p, const Arguments& a, void* workspace, Stream stream) {
-    return move(p, a, bits_as<WordOf<Value>>(a.value), workspace, stream);
+    return move(p, a.input, a.output, bits_as<WordOf<Value>>(a.value), workspace, stream);
   }
 };
 
 template <typename T>
-struct ConstantBackward {
+struct ConstantBackward : Operator {
   using Arguments = PadConstantBackwardArguments;
-  using Problem = pad::Problem;
 
   static Status make_problem(const Arguments& a, Problem* problem) {
-    const Shapes shapes{Mode::kConstant, a.rank, a.input_shape, nullptr, a.pad_low, a.grad_output_strides,
-                        a.grad_input_strides, false, false};
-    return make_backward_problem(shapes, a.input_numel, sizeof(T), problem);
+    const Shapes shapes{Mode::kConstant,       a.rank, a.input_shape, nullptr, a.pad_low, a.grad_output_strides,
+                        a.grad_input_strides, false,  false};
+    return pad::make_problem(Direction::kBackward, shapes, a.input_numel, sizeof(T), problem);
   }
-  static Operands operands(const Problem& p, const Arguments& a) { return backward_operands<Arguments, T>(p, a); }
-  static size_t workspace_size(const Problem&) { return 0; }
+  static Operands operands(const Problem& p, const Arguments& a) { return backward_operands<T>(p, a); }
   static Status launch(const Problem& p, const Arguments& a, void* workspace, Stream stream) {
-    using Word = WordOf<T>;
-    // Every element of grad_input has a source: the value is never used.
-    const Moves<Word> moves{static_cast<const Word*>(a.grad_output), static_cast<Word*>(a.grad_input), Word{0}};
-    return pad::launch(p, moves, workspace, stream);
+    return move(p, a.grad_output, a.grad_input, WordOf<T>{}, workspace, stream);
   }
 };
 
+template <Mode kMode, class Block, typename Word>
+struct Repeated : Operator {
+  using Arguments = Block;
+
+  static Status make_problem(const Arguments& a, Problem* problem) {
+    return pad::make_problem(Direction::kForward, forward_shapes(a, kMode), a.output_numel, sizeof(Word), problem);
+  }
+  static Operands operands(const Problem& p, const Arguments& a) { return forward_operands<Word>(p, a); }
+  static Status launch(const Problem& p, const Arguments& a, void* workspace, Stream stream) {
+    return move(p, a.input, a.output, Word{}, workspace, stream);
+  }
+};
+
+template <Mode kMode, class Block, typename T>
+struct RepeatedBackward : Operator {
+  using Arguments = Block;
+
+  static Status make_problem(const Arguments& a, Problem* problem) {
+    return pad::make_problem(Direction::kBackward, backward_shapes(a, kMode), a.input_numel, sizeof(T), problem);
+  }
+  static Operands operands(const Problem& p, const Arguments& a) { return backward_operands<T>(p, a); }
+  static Status launch(const Problem& p, const Arguments& a, void* workspace, Stream stream) {
+    return sum<T>(p, a.grad_output, a.grad_input, workspace, stream);
+  }
+};
+
+// The options, between the checks that come before them and those that come after.
+Status read_options(Direction direction, const baracuda_kernels_pad_options* given, Shapes* shapes,
+                    baracuda_kernels_pad_options* options) {
+  BARACUDA_RETURN_IF_FAILED(check_host_arrays(direction, *shapes));
+  BARACUDA_RETURN_IF_FAILED(check_options_pointer(given));
+  BARACUDA_RETURN_IF_FAILED(baracuda::read_options(given, options));
+  BARACUDA_RETURN_IF_FAILED(check_range("options->mode", options->mode, 0, kModes - 1));
+  shapes->mode = static_cast<Mode>(options->mode);
+  shapes->crops = true;
+  return Status::kOk;
+}
+
+template <typename Word>
+struct Ex : Operator {
+  using Arguments = PadExArguments;
+
+  static Status make_problem(const Arguments& a, Problem* problem) {
+    Shapes shapes = forward_shapes(a, Mode::kConstant);
+    baracuda_kernels_pad_options options;
+    BARACUDA_RETURN_IF_FAILED(read_options(Direction::kForward, a.options, &shapes, &options));
+    return pad::make_problem(Direction::kForward, shapes, a.output_numel, sizeof(Word), problem);
+  }
+  static Operands operands(const Problem& p, const Arguments& a) { return forward_operands<Word>(p, a); }
+  static Status launch(const Problem& p, const Arguments& a, void* workspace, Stream stream) {
+    baracuda_kernels_pad_options options;
+    BARACUDA_RETURN_IF_FAILED(baracuda::read_options(a.options, &options));
+    Word value{};
+    if (options.value != nullptr) memcpy(&value, options.value, sizeof value);
+    return move(p, a.input, a.output, value, workspace, stream);
+  }
+};
+
+template <typename T>
+struct ExBackward : Operator {
+  using Arguments = PadExBackwardArguments;
+
+  static Status make_problem(const Arguments& a, Problem* problem) {
+    Shapes shapes = backward_shapes(a, Mode::kConstant);
+    baracuda_kernels_pad_options options;
+    BARACUDA_RETURN_IF_FAILED(read_options(Direction::kBackward, a.options, &shapes, &options));
+    return pad::make_problem(Direction::kBackward, shapes, a.input_numel, sizeof(T), problem);
+  }
+  static Operands operands(const Problem& p, const Arguments& a) { return backward_operands<T>(p, a); }
+  static Status launch(const Problem& p, const Arguments& a, void* workspace, Stream stream) {
+    return sum<T>(p, a.grad_output, a.grad_input, workspace, stream);
+  }
+};
+
+template <typename Word>
+using Reflect = Repeated<Mode::kReflect, PadReflectArguments, Word>;
+template <typename Word>
+using Replicate = Repeated<Mode::kReplicate, PadReplicateArguments, Word>;
+template <typename Word>
+using Circular = Repeated<Mode::kCircular, PadCircularArguments, Word>;
+template <typename Word>
+using Symmetric = Repeated<Mode::kSymmetric, PadSymmetricArguments, Word>;
+
+template <typename T>
+using ReflectBackward = RepeatedBackward<Mode::kReflect, PadReflectBackwardArguments, T>;
+template <typename T>
+using ReplicateBackward = RepeatedBackward<Mode::kReplicate, PadReplicateBackwardArguments, T>;
+template <typename T>
+using CircularBackward = RepeatedBackward<Mode::kCircular, PadCircularBackwardArguments, T>;
+template <typename T>
+using SymmetricBackward = RepeatedBackward<Mode::kSymmetric, PadSymmetricBackwardArguments, T>;
+
 }  // namespace
 }  // namespace baracuda::pad
+
+// Stamps one operator for every token of its row in the ABI's table.
+#define BARACUDA_STAMP_MOVES(STAMP, OP)                                                                  \
+  STAMP(f32, OP<uint32_t>) STAMP(f64, OP<uint64_t>) STAMP(f16, OP<uint16_t>) STAMP(bf16, OP<uint16_t>)   \
+  STAMP(b8, OP<uint8_t>) STAMP(b16, OP<uint16_t>) STAMP(b32, OP<uint32_t>) STAMP(b64, OP<uint64_t>)      \
+  STAMP(b128, OP<pad::Word128>)
+#define BARACUDA_STAMP_FLOATS(STAMP, OP) \
+  STAMP(f32, OP<float>) STAMP(f64, OP<double>) STAMP(f16, OP<Half>) STAMP(bf16, OP<Bfloat16>)
 
 extern "C" {
 using namespace baracuda;
@@ -96,9 +228,22 @@ BARACUDA_STAMP_PAD_CONSTANT(f32, float, pad::Constant<float>)
 BARACUDA_STAMP_PAD_CONSTANT(f64, double, pad::Constant<double>)
 BARACUDA_STAMP_PAD_CONSTANT(f16, uint16_t, pad::Constant<uint16_t>)
 BARACUDA_STAMP_PAD_CONSTANT(bf16, uint16_t, pad::Constant<uint16_t>)
+BARACUDA_STAMP_PAD_CONSTANT(b8, uint8_t, pad::Constant<uint8_t>)
+BARACUDA_STAMP_PAD_CONSTANT(b16, uint16_t, pad::Constant<uint16_t>)
+BARACUDA_STAMP_PAD_CONSTANT(b32, uint32_t, pad::Constant<uint32_t>)
+BARACUDA_STAMP_PAD_CONSTANT(b64, uint64_t, pad::Constant<uint64_t>)
+BARACUDA_STAMP_PAD_CONSTANT(b128, baracuda_kernels_bits128, pad::Constant<baracuda_kernels_bits128>)
+BARACUDA_STAMP_FLOATS(BARACUDA_STAMP_PAD_CONSTANT_BACKWARD, pad::ConstantBackward)
 
-BARACUDA_STAMP_PAD_CONSTANT_BACKWARD(f32, pad::ConstantBackward<float>)
-BARACUDA_STAMP_PAD_CONSTANT_BACKWARD(f64, pad::ConstantBackward<double>)
-BARACUDA_STAMP_PAD_CONSTANT_BACKWARD(f16, pad::ConstantBackward<Half>)
-BARACUDA_STAMP_PAD_CONSTANT_BACKWARD(bf16, pad::ConstantBackward<Bfloat16>)
+BARACUDA_STAMP_MOVES(BARACUDA_STAMP_PAD_REFLECT, pad::Reflect)
+BARACUDA_STAMP_FLOATS(BARACUDA_STAMP_PAD_REFLECT_BACKWARD, pad::ReflectBackward)
+BARACUDA_STAMP_MOVES(BARACUDA_STAMP_PAD_REPLICATE, pad::Replicate)
+BARACUDA_STAMP_FLOATS(BARACUDA_STAMP_PAD_REPLICATE_BACKWARD, pad::ReplicateBackward)
+BARACUDA_STAMP_MOVES(BARACUDA_STAMP_PAD_CIRCULAR, pad::Circular)
+BARACUDA_STAMP_FLOATS(BARACUDA_STAMP_PAD_CIRCULAR_BACKWARD, pad::CircularBackward)
+BARACUDA_STAMP_MOVES(BARACUDA_STAMP_PAD_SYMMETRIC, pad::Symmetric)
+BARACUDA_STAMP_FLOATS(BARACUDA_STAMP_PAD_SYMMETRIC_BACKWARD, pad::SymmetricBackward)
+
+BARACUDA_STAMP_MOVES(BARACUDA_STAMP_PAD_EX, pad::Ex)
+BARACUDA_STAMP_FLOATS(BARACUDA_STAMP_PAD_EX_BACKWARD, pad::ExBackward)
 }

@@ -28,6 +28,10 @@ constexpr Names kForwardNames{"output_numel", "output", "output_shape", "output_
 constexpr Names kBackwardNames{"input_numel",        "grad_input",  "input_shape",
                                "grad_input_strides", "grad_output", "grad_output_strides"};
 
+const Names& names_of(Direction direction) {
+  return direction == Direction::kForward ? kForwardNames : kBackwardNames;
+}
+
 // An array without entries may be NULL: there is nothing to read.
 Status check_array(const char* name, const void* pointer, int32_t rank) {
   return rank == 0 ? Status::kOk : check_host_array(name, pointer);
@@ -120,11 +124,6 @@ Status check_pads(const Shapes& shapes) {
 
 Status check_shapes(const Names& names, const Shapes& shapes, int64_t numel) {
   const int32_t rank = shapes.rank;
-  BARACUDA_RETURN_IF_FAILED(check_array("input_shape", shapes.input, rank));
-  if (shapes.has_output) BARACUDA_RETURN_IF_FAILED(check_array("output_shape", shapes.output, rank));
-  BARACUDA_RETURN_IF_FAILED(check_array("pad_low", shapes.pad_low, rank));
-  BARACUDA_RETURN_IF_FAILED(check_array(names.source_strides, shapes.source_strides, rank));
-  BARACUDA_RETURN_IF_FAILED(check_array(names.destination_strides, shapes.strides, rank));
   BARACUDA_RETURN_IF_FAILED(check_range(names.numel, numel, 0, INT64_MAX));
   BARACUDA_RETURN_IF_FAILED(check_range("rank", rank, 0, kMaxRank));
   BARACUDA_RETURN_IF_FAILED(check_entries("input_shape", shapes.input, rank));
@@ -180,6 +179,8 @@ bool merge(const Axis& outer, Axis& inner) {
   inner.low = low;
   inner.source_extent = source_extent;
   inner.window = {outer.window.begin * inner.extent, outer.window.end * inner.extent};
+  inner.origin = outer.origin * inner.extent;
+  inner.kept = outer.kept * inner.extent;
   inner.extent *= outer.extent;
   return true;
 }
@@ -227,8 +228,22 @@ void collapse(const RawAxes& raw, Outside outside, Problem* p) {
   for (int32_t a = 0; a < p->rank && hollow; ++a) p->axes[a].window = {0, 0};
 }
 
-Status make_problem(const Names& names, const Shapes& shapes, Outside outside, int64_t numel, int64_t element_bytes,
-                    Problem* problem) {
+}  // namespace
+
+Status check_host_arrays(Direction direction, const Shapes& shapes) {
+  const Names& names = names_of(direction);
+  const int32_t rank = shapes.rank;
+  BARACUDA_RETURN_IF_FAILED(check_array("input_shape", shapes.input, rank));
+  if (shapes.has_output) BARACUDA_RETURN_IF_FAILED(check_array("output_shape", shapes.output, rank));
+  BARACUDA_RETURN_IF_FAILED(check_array("pad_low", shapes.pad_low, rank));
+  BARACUDA_RETURN_IF_FAILED(check_array(names.source_strides, shapes.source_strides, rank));
+  return check_array(names.destination_strides, shapes.strides, rank);
+}
+
+Status make_problem(Direction direction, const Shapes& shapes, int64_t numel, int64_t element_bytes, Problem* problem) {
+  const Names& names = names_of(direction);
+  const bool forward = direction == Direction::kForward;
+  BARACUDA_RETURN_IF_FAILED(check_host_arrays(direction, shapes));
   BARACUDA_RETURN_IF_FAILED(check_shapes(names, shapes, numel));
   RawAxes raw{};
   raw.rank = shapes.rank;
@@ -236,7 +251,6 @@ Status make_problem(const Names& names, const Shapes& shapes, Outside outside, i
     const Pads pads = pads_of(shapes, a);
     const int64_t input = shapes.input[a], padded = input + pads.low + pads.high;
     Axis axis{};
-    const bool forward = outside == Outside::kFold;
     axis.extent = forward ? padded : input;
     axis.source_extent = forward ? input : padded;
     axis.low = forward ? pads.low : -pads.low;
@@ -248,7 +262,7 @@ Status make_problem(const Names& names, const Shapes& shapes, Outside outside, i
     axis.repeats = shapes.mode != Mode::kConstant && axis.kept > 0 && (pads.low > 0 || pads.high > 0);
     axis.nest = a;
     axis.window = {axis.origin, axis.origin + axis.kept};
-    if (axis.repeats && outside == Outside::kSum) axis.window = kept_alone(axis);
+    if (axis.repeats && !forward) axis.window = kept_alone(axis);
     raw.axes[a] = axis;
   }
   BARACUDA_RETURN_IF_FAILED(check_written_strides(names, raw));
@@ -258,19 +272,9 @@ Status make_problem(const Names& names, const Shapes& shapes, Outside outside, i
       check_tensor(names.source, raw, &Axis::source_extent, &Axis::source_stride, element_bytes, &p.source_numel));
   BARACUDA_RETURN_IF_FAILED(
       check_tensor(names.destination, raw, &Axis::extent, &Axis::stride, element_bytes, &p.numel));
-  if (p.numel > 0) collapse(raw, outside, &p);
+  if (p.numel > 0) collapse(raw, forward ? Outside::kFold : Outside::kSum, &p);
   *problem = p;
   return Status::kOk;
-}
-
-}  // namespace
-
-Status make_forward_problem(const Shapes& shapes, int64_t numel, int64_t element_bytes, Problem* problem) {
-  return make_problem(kForwardNames, shapes, Outside::kFold, numel, element_bytes, problem);
-}
-
-Status make_backward_problem(const Shapes& shapes, int64_t numel, int64_t element_bytes, Problem* problem) {
-  return make_problem(kBackwardNames, shapes, Outside::kSum, numel, element_bytes, problem);
 }
 
 }  // namespace baracuda::pad

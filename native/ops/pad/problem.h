@@ -66,8 +66,11 @@ struct Shapes {
   bool crops;       // whether pads may be negative
 };
 
-// Checks in the project's fixed order. `numel` is the caller's count of the destination's elements.
-Status make_forward_problem(const Shapes& shapes, int64_t numel, int64_t element_bytes, Problem* problem);
-Status make_backward_problem(const Shapes& shapes, int64_t numel, int64_t element_bytes, Problem* problem);
+enum class Direction { kForward, kBackward };
+
+// Checks in the project's fixed order; the first of them, that no host array is NULL, also stands alone, for what must
+// come between. `numel` is the caller's count of the destination's elements.
+Status check_host_arrays(Direction direction, const Shapes& shapes);
+Status make_problem(Direction direction, const Shapes& shapes, int64_t numel, int64_t element_bytes, Problem* problem);
 
 }  // namespace baracuda::pad

@@ -1,0 +1,23 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How a gradient of padding is judged: what occurs once is moved to the bit, what occurs often is a sum."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from oracle import pad as oracle
+from oracle.sums import Array, Sum
+from tolerance import PAD_ROUNDINGS, assert_same_bits, assert_within, bits
+
+MODES = ("constant", "reflect", "replicate", "circular", "symmetric")
+
+
+def assert_pad_gradient(actual: Array, gradient: Array, low: Sequence[int], high: Sequence[int], mode: str) -> None:
+    """The gradient agrees with the oracle: bits where there is one term or none, else within the bound of the sum."""
+    expected = oracle.pad_backward(gradient, low, high, mode)
+    assert actual.shape == expected.value.shape
+    single = expected.terms <= 1
+    assert_same_bits(bits(actual)[single], oracle.pad_backward_moves(bits(gradient), low, high, mode)[single])
+    sums = Sum(*(part[~single] for part in expected))
+    assert_within(np.asarray(actual[~single]), sums, PAD_ROUNDINGS)

@@ -138,6 +138,43 @@ def base_slack(dtype: Any) -> float:
     return 14 * UNIT_ROUNDOFF[np.dtype(dtype)]
 
 
+# What the peers call our modes; JAX has NumPy's. Only the last has symmetric.
+PAD_MODES_OF = {
+    "torch": {"reflect": "reflect", "replicate": "replicate", "circular": "circular"},
+    "onnx": {"reflect": "reflect", "replicate": "edge", "circular": "wrap"},
+    "jax": {"reflect": "reflect", "replicate": "edge", "circular": "wrap", "symmetric": "symmetric"},
+}
+
+
+def pad_in_mode(
+    peer: str, input: Array, low: Sequence[int], high: Sequence[int], mode: str, grad_output: Array
+) -> tuple[Array, Array | None]:
+    """Padding that repeats the input, and its gradient by autograd; none of the peers has negative pads here."""
+    name = PAD_MODES_OF[peer][mode]
+    if peer == "torch":
+        import torch
+
+        # torch pads the last axes alone, and wants two in front of them.
+        source = torch.from_numpy(input).requires_grad_()
+        first = next((axis for axis, pads in enumerate(zip(low, high, strict=True)) if any(pads)), input.ndim - 1)
+        widths = [width for pair in reversed(list(zip(low[first:], high[first:], strict=True))) for width in pair]
+        output = torch.nn.functional.pad(
+            source.reshape(1, 1, *input.shape[first:]) if first == 0 else source, widths, name
+        )
+        output = output.reshape(grad_output.shape)
+        output.backward(torch.from_numpy(grad_output))
+        assert source.grad is not None
+        return output.detach().numpy(), source.grad.numpy()
+    if peer == "jax":
+        import jax
+
+        with _jax_in_float64():
+            widths_ = list(zip(low, high, strict=True))
+            padded, vjp = jax.vjp(lambda source: jax.numpy.pad(source, widths_, mode=name), jax.numpy.asarray(input))
+            return np.asarray(padded), np.asarray(vjp(jax.numpy.asarray(grad_output))[0])
+    return _onnx("Pad", [input, np.array([*low, *high], np.int64)], 19, mode=name), None
+
+
 def pad(
     peer: str, input: Array, low: Sequence[int], high: Sequence[int], value: float, grad_output: Array
 ) -> tuple[Array, Array | None]:

@@ -30,6 +30,7 @@ from lattice import (
 )
 from oracle.affine_grid import affine_grid_2d, affine_grid_2d_backward
 from oracle.grid_sample import grid_sample_2d, grid_sample_2d_backward
+from oracle.pad import pad_backward
 from oracle.roi_align import roi_align, roi_align_backward
 from oracle.sums import Array, Sum
 from tolerance import (
@@ -38,6 +39,7 @@ from tolerance import (
     GRID_SAMPLE_GRID_ROUNDINGS,
     GRID_SAMPLE_INPUT_ROUNDINGS,
     GRID_SAMPLE_ROUNDINGS,
+    PAD_ROUNDINGS,
     ROI_ALIGN_PASSES,
     ROI_ALIGN_ROUNDINGS,
     tolerance,
@@ -137,6 +139,67 @@ def test_pad(
     output, grad_input = peers.pad(peer_named(request, peer), values, low, high, 1.5, gradient)
     assert_equal(ours, output)
     assert_equal(pybaracuda.pad_backward(gradient, low, high), grad_input)
+
+
+# Pads that every peer can do: torch pads up to three last axes, by less than the input (circular: by no more).
+NARROW_PADS = [
+    ((2, 3, 5), (0, 0, 2), (0, 0, 4)),
+    ((2, 3, 5, 7), (0, 0, 1, 6), (0, 0, 4, 0)),
+    ((1, 2, 3, 4, 5), (0, 0, 2, 1, 0), (0, 0, 0, 3, 4)),
+    ((2, 1, 4, 4), (0, 0, 3, 3), (0, 0, 3, 3)),
+]
+PAD_PEER_MODES = [(peer, mode) for peer, modes in peers.PAD_MODES_OF.items() for mode in modes]
+
+
+@pytest.mark.parametrize(("peer", "mode"), PAD_PEER_MODES)
+@pytest.mark.parametrize(("shape", "low", "high"), NARROW_PADS, ids=str)
+def test_pad_in_the_modes_that_repeat(
+    request: pytest.FixtureRequest, rng: np.random.Generator, peer: str, mode: str, shape: Any, low: Any, high: Any
+) -> None:
+    values = normal(rng, shape, F64)
+    ours = pybaracuda.pad(values, low, high, mode)
+    gradient = normal(rng, ours.shape, F64)
+    output, grad_input = peers.pad_in_mode(peer_named(request, peer), values, low, high, mode, gradient)
+    assert_equal(ours, output)
+    expected = pad_backward(gradient, low, high, mode)
+    assert_agree(pybaracuda.pad_backward(gradient, low, high, mode), grad_input, expected, PAD_ROUNDINGS)
+
+
+@pytest.mark.parametrize("mode", list(peers.PAD_MODES_OF["jax"]))
+@pytest.mark.parametrize(("shape", "low", "high"), [*NARROW_PADS, ((5, 4), (3, 0), (0, 2))], ids=str)
+def test_pad_beside_numpy(rng: np.random.Generator, mode: str, shape: Any, low: Any, high: Any) -> None:
+    values = rng.integers(-99, 99, shape)
+    theirs = np.pad(values, list(zip(low, high, strict=True)), peers.PAD_MODES_OF["jax"][mode])  # type: ignore[call-overload]
+    assert_equal(pybaracuda.pad(values, low, high, mode), theirs)
+
+
+def test_wide_pads_differ_as_documented(torch: Any) -> None:
+    values = np.arange(3.0)
+    # The triangle wave; NumPy goes back and forth in pieces and agrees here, torch refuses.
+    expected = np.array([1.0, 0, 1, 2, 1, 0, 1, 2, 1, 0, 1, 2, 1, 0])
+    assert_equal(pybaracuda.pad(values, 5, 6, "reflect"), expected)
+    assert_equal(pybaracuda.pad(values, 5, 6, "circular"), np.arange(-5, 9) % 3)
+    for mode in ("reflect", "circular"):
+        with pytest.raises(RuntimeError):
+            torch.nn.functional.pad(torch.from_numpy(values).reshape(1, 3), (5, 6), mode)
+    # One element has nowhere to turn: we repeat it, torch refuses.
+    assert_equal(pybaracuda.pad(np.ones(1), 2, 1, "reflect"), np.ones(4))
+    with pytest.raises(RuntimeError):
+        torch.nn.functional.pad(torch.ones(1, 1), (1, 0), "reflect")
+
+
+def test_negative_pads_in_reflect_mode_differ_as_documented(torch: Any) -> None:
+    values = np.arange(6.0)
+    theirs = torch.nn.functional.pad(torch.from_numpy(values).reshape(1, 6), (3, -2), "reflect").numpy()[0]
+    ours = pybaracuda.pad(values, 3, -2, "reflect")
+    # Cropped to 0 1 2 3 first: the same here, because the pad does not reach what is gone.
+    assert_equal(ours, np.array([3.0, 2, 1, 0, 1, 2, 3]))
+    assert_equal(theirs, ours)
+    theirs = torch.nn.functional.pad(torch.from_numpy(values).reshape(1, 6), (4, -2), "reflect").numpy()[0]
+    assert_equal(theirs, np.array([4.0, 3, 2, 1, 0, 1, 2, 3]))  # 4 was cut off
+    assert_equal(pybaracuda.pad(values, 4, -2, "reflect"), np.array([2.0, 3, 2, 1, 0, 1, 2, 3]))
+    gradient = pybaracuda.pad_backward(np.ones(8), 4, -2, "reflect")
+    assert_equal(gradient, np.array([1.0, 2, 3, 2, 0, 0]))
 
 
 @pytest.mark.parametrize("peer", peers.SEGMENT_PEERS)

@@ -50,15 +50,20 @@ BARACUDA_HD int64_t place_of(const Preimages& places, uint32_t k) {
   return places.first + (k / 2) * pair + (k % 2 != 0 ? places.even : 0);
 }
 
-// Adds the terms of one axis, `source` being its index 0.
+// Calls visit(place) for the places of one axis, ascending; `source` is its index 0.
+template <typename Visit>
+BARACUDA_HD void for_each_place(const Steps& axis, int64_t source, const Visit& visit) {
+  int64_t at = source + static_cast<int64_t>(axis.places.first) * axis.stride;
+  for (uint32_t k = 0; k < axis.places.count; ++k) {
+    visit(at);
+    at += static_cast<int64_t>(k % 2 == 0 ? axis.places.even : axis.places.odd) * axis.stride;
+  }
+}
+
+// Adds the terms of one axis.
 template <typename T, typename Load>
 BARACUDA_HD void add_along(const Steps& axis, int64_t source, const Load& load, Sum<T>* sum) {
-  int64_t at = source + static_cast<int64_t>(axis.places.first) * axis.stride;
-  const int64_t even = axis.places.even * axis.stride, odd = axis.places.odd * axis.stride;
-  for (uint32_t k = 0; k < axis.places.count; ++k) {
-    sum->add(load(at));
-    at += k % 2 == 0 ? even : odd;
-  }
+  for_each_place(axis, source, [&](int64_t place) { sum->add(load(place)); });
 }
 
 // Calls row(source) for every combination of the places of `count` axes, the outermost first, in ascending order.

@@ -1,17 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// Small padded tensors, many in a row: a block stages the sources of a few of them in shared memory, and finds every
-// element's places in a table that it makes once for all of them.
+// Small padded tensors, many in a row: a block stages the sources of a few of them at a time in shared memory, and finds
+// every element's places in a table that it makes once for all of them.
 #pragma once
 
+#include "core/checked.h"
 #include "ops/pad/cuda_slice.cuh"
 
 namespace baracuda::pad {
 namespace {
 
-// Blocks that wait for their stage are small, so that many wait at once.
-constexpr int kTileThreads = 128;
-// A thread loads this many vectors of the stage at once.
-constexpr int kTileRounds = 4;
+constexpr int kTileThreads = 256;
+// A thread loads this many vectors of the stage at once. Stages are small, so that many blocks wait for theirs at once.
+constexpr int kTileRounds = 2;
+// Blocks that a multiprocessor runs at once.
+constexpr int kTileBlocks = 6;
 constexpr int kStageVectors = kTileThreads * kTileRounds;
 // Rows of at least this are moved fast enough without.
 constexpr int64_t kTileRowBytes = 256;
@@ -19,6 +21,9 @@ constexpr int64_t kTileRowBytes = 256;
 constexpr int64_t kTablePlaces = 4096;
 constexpr int64_t kMostPlaces = 16;
 constexpr int64_t kFewestTiles = 4;
+// A place is a distance in bytes. An element of a sum has a whole number of groups of them, filled up with kNowhere,
+// which is past every stage.
+constexpr int kPlacesInGroup = 4;
 constexpr uint16_t kNowhere = 0xffff;
 
 // How a slice is cut into tiles: its axes but the outermost, which counts them.
@@ -29,18 +34,39 @@ struct Tiles {
   int64_t begin, end;  // the bytes of the source that a tile needs, counted from its begin
   int32_t axes;
   uint32_t places;  // table entries per element
+  uint32_t groups;  // of `per_block` tiles, which the blocks take in turns
   size_t shared_bytes;
 };
 
-// The bytes of the source from `begin` (aligned) to `end` as a thread's share of the stage.
+// The tiles that a block stages at once.
+struct Group {
+  uint32_t first, count;
+  int64_t begin, end;  // in the source
+  uint32_t shift;      // from the begin of the stage, which is aligned
+};
+
+template <typename Word>
+__device__ __forceinline__ Group group_of(const Slice<Word>& s, const Tiles& tiles, uint32_t number) {
+  Group group;
+  group.first = number * tiles.per_block;
+  group.count = tiles.count - group.first < tiles.per_block ? tiles.count - group.first : tiles.per_block;
+  group.begin = group.first * tiles.stride + tiles.begin;
+  group.end = (group.first + group.count - 1) * tiles.stride + tiles.end;
+  group.shift = static_cast<uint32_t>(reinterpret_cast<uint64_t>(s.source) + group.begin) % kVectorBytes;
+  return group;
+}
+
+// A thread's share of a group's source: begun early, and put into the stage when that is free.
 template <typename Word>
 class StageLoad {
  public:
-  __device__ __forceinline__ StageLoad(const Slice<Word>& s, int64_t begin, int64_t end) : begin_(begin), end_(end) {
-    vectors_ = static_cast<int>((end - begin + kVectorBytes - 1) / kVectorBytes);
-    whole_ = begin >= s.readable_begin && begin + vectors_ * kVectorBytes <= s.readable_end;
+  __device__ __forceinline__ void begin(const Slice<Word>& s, const Group& group) {
+    begin_ = group.begin - group.shift;
+    end_ = group.end;
+    vectors_ = static_cast<int>((end_ - begin_ + kVectorBytes - 1) / kVectorBytes);
+    whole_ = begin_ >= s.readable_begin && begin_ + vectors_ * kVectorBytes <= s.readable_end;
     if (!whole_) return;
-    const uint4* from = reinterpret_cast<const uint4*>(s.source + begin);
+    const uint4* from = reinterpret_cast<const uint4*>(s.source + begin_);
 #pragma unroll
     for (int round = 0; round < kTileRounds; ++round) {
       const int i = round * kTileThreads + static_cast<int>(threadIdx.x);
@@ -75,10 +101,9 @@ class StageLoad {
   uint4 loaded_[kTileRounds];
 };
 
-// The places of element `element` of a tile, in words from the first that the tile needs. Answers how many there are.
+// The places of element `element` of a tile, counted from the first that the tile needs.
 template <typename T, bool kSums>
-__device__ __forceinline__ uint32_t find_places(const Slice<T>& s, const Tiles& tiles, uint32_t element,
-                                                uint16_t* places) {
+__device__ __forceinline__ void find_places(const Slice<T>& s, const Tiles& tiles, uint32_t element, uint16_t* places) {
   Steps steps[kMaxRank];
   int64_t source = -tiles.begin;
   bool inside = true;
@@ -105,46 +130,53 @@ __device__ __forceinline__ uint32_t find_places(const Slice<T>& s, const Tiles& 
     }
     source += static_cast<int32_t>(offset) * axis.source_stride;
   }
-  if (!inside) {
-    places[0] = kNowhere;
-    return 0;
-  }
   uint32_t count = 0;
-  const auto put = [&](int64_t place) {
-    places[count++] = static_cast<uint16_t>(place / static_cast<int64_t>(sizeof(T)));
-  };
-  if (kSums) {
+  const auto put = [&](int64_t place) { places[count++] = static_cast<uint16_t>(place); };
+  if (inside && kSums) {
     for_each_row(steps, s.repeating, source, put);
-  } else {
+  } else if (inside) {
     put(source);
   }
-  return count;
+  for (; count < tiles.places; ++count) places[count] = kNowhere;
 }
 
-template <typename T, bool kSums>
-__global__ void __launch_bounds__(kTileThreads)
-    write_tiles(const __grid_constant__ Slice<T> s, const __grid_constant__ Tiles tiles) {
-  constexpr int32_t kWords = kVectorBytes / sizeof(T);
-  constexpr int64_t kBytes = sizeof(T);
-  extern __shared__ uint4 stage[];
-  uint16_t* const table = reinterpret_cast<uint16_t*>(stage + kStageVectors);
-  uint8_t* const counts = reinterpret_cast<uint8_t*>(table + tiles.elements.divisor * tiles.places);
-  const uint32_t first = blockIdx.x * tiles.per_block;
-  const uint32_t count = tiles.count - first < tiles.per_block ? tiles.count - first : tiles.per_block;
-  const int64_t begin = first * tiles.stride + tiles.begin;
-  const int64_t end = (first + count - 1) * tiles.stride + tiles.end;
-  const uint32_t shift = static_cast<uint32_t>(reinterpret_cast<uint64_t>(s.source) + begin) % kVectorBytes;
-  const StageLoad<T> load(s, begin - shift, end);
-  for (uint32_t e = threadIdx.x; e < tiles.elements.divisor; e += kTileThreads) {
-    const uint32_t found = find_places<T, kSums>(s, tiles, e, table + e * tiles.places);
-    if (kSums) counts[e] = static_cast<uint8_t>(found);
+// The sum of the places of one element of the tile that begins `tile` bytes into the stage.
+template <typename T>
+__device__ __forceinline__ T sum_places(const char* staged, uint32_t tile, const uint16_t* places, uint32_t count,
+                                        const T* nothing) {
+  const uint32_t none = static_cast<uint32_t>(reinterpret_cast<const char*>(nothing) - staged);
+  Compute<T> sum = 0;
+  T first{};
+  bool several = true;
+#pragma unroll 1
+  for (uint32_t group = 0; group < count; group += kPlacesInGroup) {
+    const ushort4 four = *reinterpret_cast<const ushort4*>(places + group);
+    const uint32_t at[kPlacesInGroup] = {four.x, four.y, four.z, four.w};
+    T terms[kPlacesInGroup];
+#pragma unroll
+    for (int j = 0; j < kPlacesInGroup; ++j) {
+      const uint32_t place = tile + at[j];
+      terms[j] = *reinterpret_cast<const T*>(staged + (place < none ? place : none));
+    }
+    if (group == 0) {
+      first = terms[0];
+      several = four.x == kNowhere || four.y != kNowhere;
+    }
+#pragma unroll
+    for (int j = 0; j < kPlacesInGroup; ++j) sum += widen(terms[j]);
   }
-  load.finish(s, stage);
-  __syncthreads();
-  const T* const staged = reinterpret_cast<const T*>(stage) + shift / kBytes;
-  const uint32_t tile_words = static_cast<uint32_t>(tiles.stride / kBytes);
-  char* const destination = s.destination + static_cast<int64_t>(first) * tiles.elements.divisor * kBytes;
-  const uint32_t extent = count * tiles.elements.divisor;
+  return several ? narrow<T>(sum) : first;
+}
+
+// Writes a group's tiles from the stage.
+template <typename T, bool kSums>
+__device__ __forceinline__ void write_group(const Slice<T>& s, const Tiles& tiles, const Group& group, const uint4* stage,
+                                            const uint16_t* table, const T* nothing) {
+  constexpr int32_t kWords = kVectorBytes / sizeof(T);
+  const char* const staged = reinterpret_cast<const char*>(stage) + group.shift;
+  const uint32_t tile_bytes = static_cast<uint32_t>(tiles.stride);
+  char* const destination = s.destination + static_cast<int64_t>(group.first) * tiles.elements.divisor * sizeof(T);
+  const uint32_t extent = group.count * tiles.elements.divisor;
   for (uint32_t slot = threadIdx.x;; slot += kTileThreads) {
     const Span span = span_of<T>(slot, destination, extent);
     if (span.begin >= span.end) break;
@@ -155,19 +187,12 @@ __global__ void __launch_bounds__(kTileThreads)
 #pragma unroll
     for (int32_t k = 0; k < kWords; ++k) {
       if (k < span.begin || k >= span.end) continue;
-      const T* const source = staged + tile * tile_words;
       const uint16_t* const places = table + within * tiles.places;
       if constexpr (kSums) {
-        const uint32_t terms = counts[within];
-        Compute<T> sum = 0;
-        T term{};
-        for (uint32_t j = 0; j < terms; ++j) {
-          term = source[places[j]];
-          sum += widen(term);
-        }
-        words[k] = terms <= 1 ? term : narrow<T>(sum);
+        words[k] = sum_places<T>(staged, tile * tile_bytes, places, tiles.places, nothing);
       } else {
-        words[k] = places[0] == kNowhere ? s.value : source[places[0]];
+        const char* const source = staged + (tile * tile_bytes + places[0]);
+        words[k] = places[0] == kNowhere ? s.value : *reinterpret_cast<const T*>(source);
       }
       if (++within == tiles.elements.divisor) {
         within = 0;
@@ -175,6 +200,37 @@ __global__ void __launch_bounds__(kTileThreads)
       }
     }
     store(span, words);
+  }
+}
+
+template <typename T, bool kSums>
+__global__ void __launch_bounds__(kTileThreads, kTileBlocks)
+    write_tiles(const __grid_constant__ Slice<T> s, const __grid_constant__ Tiles tiles) {
+  extern __shared__ uint4 stage[];
+  // Behind the stage stands what a place that is none adds: -0 changes no sum.
+  T* const nothing = reinterpret_cast<T*>(stage + kStageVectors);
+  uint16_t* const table = reinterpret_cast<uint16_t*>(stage + kStageVectors + 1);
+  StageLoad<T> load;
+  Group group = group_of(s, tiles, blockIdx.x);
+  load.begin(s, group);
+  for (uint32_t e = threadIdx.x; e < tiles.elements.divisor; e += kTileThreads) {
+    find_places<T, kSums>(s, tiles, e, table + e * tiles.places);
+  }
+  if constexpr (kSums) {
+    if (threadIdx.x == 0) *nothing = narrow<T>(Compute<T>(-0.0));
+  }
+  for (uint32_t number = blockIdx.x;;) {
+    load.finish(s, stage);
+    __syncthreads();
+    const Group current = group;
+    number += gridDim.x;
+    if (number < tiles.groups) {
+      group = group_of(s, tiles, number);
+      load.begin(s, group);
+    }
+    write_group<T, kSums>(s, tiles, current, stage, table, nothing);
+    if (number >= tiles.groups) return;
+    __syncthreads();
   }
 }
 
@@ -196,6 +252,7 @@ bool cut_into_tiles(const Problem& p, const Slice<T>& s, bool sums, Tiles* tiles
     first += one < other ? one : other;
     last += one < other ? other : one;
     if (elements > kTablePlaces || last - first > kStageVectors * kVectorBytes) return false;
+    static_assert(kStageVectors * kVectorBytes < kNowhere);
     uint32_t most = 1;
     for (uint32_t i = 0; sums && axis.repeats && i < axis.padded.kept; ++i) {
       const uint32_t count = preimages_of(axis.padded, i).count;
@@ -205,24 +262,36 @@ bool cut_into_tiles(const Problem& p, const Slice<T>& s, bool sums, Tiles* tiles
     places *= most;
     if (places > kMostPlaces) return false;
   }
+  if (sums) places = ceil_div(places, kPlacesInGroup) * kPlacesInGroup;
   const int64_t stretch = last - first + kBytes, room = (kStageVectors - 2) * kVectorBytes;
   // What lies between the tiles' sources is loaded too.
   if (elements * places > kTablePlaces || counted.source_stride > 2 * stretch || stretch > room) return false;
   int64_t per_block = 1 + (room - stretch) / counted.source_stride;
-  // Blocks that begin where vectors do.
-  const int64_t step = kVectorBytes / kBytes;
+  // Groups that begin where vectors do: tiles that together have a whole number of them.
+  int64_t step = 1;
+  while (step * elements * kBytes % kVectorBytes != 0) step *= 2;
   if (per_block > step) per_block -= per_block % step;
   if (per_block < kFewestTiles || counted.extent.divisor < per_block) return false;
   tiles->elements = Divider(elements);
   tiles->count = counted.extent.divisor;
   tiles->per_block = static_cast<uint32_t>(per_block);
+  tiles->groups = blocks_for(tiles->count, per_block);
   tiles->stride = counted.source_stride;
   tiles->begin = first;
   tiles->end = last + kBytes;
   tiles->axes = outer;
   tiles->places = static_cast<uint32_t>(places);
-  tiles->shared_bytes = static_cast<size_t>(kStageVectors * kVectorBytes + elements * (2 * places + (sums ? 1 : 0)));
+  tiles->shared_bytes = static_cast<size_t>((kStageVectors + 1) * kVectorBytes + elements * places * sizeof(uint16_t));
   return true;
+}
+
+// Blocks that make their table for several groups: as many as run at once, or so few less that all take the same number.
+inline Status blocks_that_share(const Tiles& tiles, uint32_t* blocks) {
+  DeviceTraits traits{};
+  BARACUDA_RETURN_IF_FAILED(device_traits(&traits));
+  const uint32_t rounds = blocks_for(tiles.groups, int64_t{traits.multiprocessors} * kTileBlocks);
+  *blocks = blocks_for(tiles.groups, rounds);
+  return Status::kOk;
 }
 
 }  // namespace

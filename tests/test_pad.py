@@ -5,6 +5,7 @@ Frameworks are in test_peers.py."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -260,6 +261,42 @@ def test_large_batch(place: Place, dtype: Any, rng: np.random.Generator, problem
     values, gradient = normal(rng, problem[0], dtype), normal(rng, padded_shape(problem), dtype)
     assert_same_bits(forward(place, values, problem, dtype, mode), oracle.pad(values, low, high, mode))
     assert_pad_gradient(backward(place, gradient, problem, dtype, mode), gradient, low, high, mode)
+
+
+def check_more_than_2_31_elements(place: Place) -> None:
+    """Slices of the launches and 64-bit offsets, without an oracle: 2.4e9 elements, of which parts are compared."""
+    rows, columns = 30_000, 25_000
+    values = np.random.default_rng(7).integers(0, 250, (3, rows, columns), np.uint8)
+    array = place.array(values)
+    padded = place.numpy(pybaracuda.pad(array, (0, 2, 3), (0, 3, 2), "reflect"))
+    assert padded.size > 2**31
+    assert np.array_equal(padded[:, 2:-3, 3:-2], values)
+    for one, other in ((0, 4), (1, 3), (-1, -7), (-3, -5)):
+        assert np.array_equal(padded[:, one], padded[:, other])
+    for one, other in ((0, 6), (2, 4), (-1, -5), (-2, -4)):
+        assert np.array_equal(padded[:, :, one], padded[:, :, other])
+    del padded, array
+    # Small integers: sums in any order are exact.
+    gradient = (values[:, : rows - 7, : columns - 9] % 3).astype(np.float16)
+    wide = np.pad(gradient, [(0, 0), (2, 5), (4, 5)], "symmetric")
+    expected = wide[:, 2:-5, 4:-5].copy()
+    expected[:, :2] += wide[:, 1::-1, 4:-5]
+    expected[:, -5:] += wide[:, :-6:-1, 4:-5]
+    expected[:, :, :4] += wide[:, 2:-5, 3::-1]
+    expected[:, :, -5:] += wide[:, 2:-5, :-6:-1]
+    for down, up in ((slice(0, 2), slice(1, None, -1)), (slice(-5, None), slice(None, -6, -1))):
+        for right, left in ((slice(0, 4), slice(3, None, -1)), (slice(-5, None), slice(None, -6, -1))):
+            expected[:, down, right] += wide[:, up, left]
+    actual = place.numpy(pybaracuda.pad_backward(place.array(wide), (0, 2, 4), (0, 5, 5), "symmetric"))
+    assert wide.size > 2**31
+    assert np.array_equal(actual, expected)
+
+
+# It takes some 30 GB and a minute or two, so it must be asked for.
+if os.environ.get("BARACUDA_TEST_LARGE"):
+
+    def test_more_than_2_31_elements(place: Place) -> None:
+        check_more_than_2_31_elements(place)
 
 
 WORDS = [

@@ -66,28 +66,37 @@ struct MoveWork {
   }
 
   template <typename Writer>
-  void write_row(const Plane& plane, int64_t row, int64_t begin, int64_t end, Writer& writer) const {
-    const Axis& column = planes.column;
-    uint64_t place = plane.source;
-    if (!enter(planes.row, row, &place) || !plane.inside || column.window.begin == column.window.end) {
-      if (!folds) return writer.fill(end - begin);
-    }
-    const Word* const from = source + static_cast<int64_t>(place);
+  void write_rows(const Plane& plane, const Window& rows, int64_t begin, int64_t end, Word* first, Writer& writer) const {
+    // Copies of what the stores to `first` might change for all the compiler knows.
+    const Axis row = planes.row, column = planes.column;
+    const bool fills = !folds, hollow = fills && (!plane.inside || column.window.begin == column.window.end);
     const int64_t low = clamp(column.window.begin, begin, end), high = clamp(column.window.end, low, end);
-    write_outside(from, begin, low, writer);
-    if (low < high) writer.copy(from + (low - column.low) * column.source_stride, column.source_stride, high - low);
-    write_outside(from, high, end, writer);
+    const int64_t stride = column.source_stride;
+    for (int64_t r = rows.begin; r < rows.end; ++r, first += row.stride) {
+      Word* to = first;
+      writer.start(to);
+      const bool inside = r >= row.window.begin && r < row.window.end;
+      if (hollow || (fills && !inside)) {
+        writer.fill(to, end - begin);
+        continue;
+      }
+      const int64_t taken = inside ? r - row.low : folded(row, r);
+      const Word* const from =
+          source + static_cast<int64_t>(plane.source + static_cast<uint64_t>(taken) * static_cast<uint64_t>(row.source_stride));
+      if (begin < low) to = fills ? writer.fill(to, low - begin) : write_folded(from, begin, low, to, writer);
+      if (low < high) to = writer.copy(to, from + (low - column.low) * stride, stride, high - low);
+      if (high < end) to = fills ? writer.fill(to, end - high) : write_folded(from, high, end, to, writer);
+    }
   }
 
   template <typename Writer>
-  void write_outside(const Word* from, int64_t begin, int64_t end, Writer& writer) const {
-    if (begin == end) return;
-    if (!folds) return writer.fill(end - begin);
+  Word* write_folded(const Word* from, int64_t begin, int64_t end, Word* to, Writer& writer) const {
     const Axis& column = planes.column;
     const uint32_t* const note = outside + (begin < column.window.begin ? 0 : column.window.begin - column.window.end);
     for (int64_t i = begin; i < end; ++i) {
-      writer.put(from[(noted ? note[i] : folded(column, i)) * column.source_stride]);
+      to = writer.put(to, from[(noted ? note[i] : folded(column, i)) * column.source_stride]);
     }
+    return to;
   }
 };
 

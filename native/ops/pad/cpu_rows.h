@@ -17,53 +17,53 @@ constexpr int64_t kStreamedRowBytes = 8 * kCacheLine;
 // How a row is written: element by element, as bytes, or as bytes past the caches.
 enum class Rows { kStrided, kDense, kStreamed };
 
-// Writes the elements of one row after the other.
+// Writes the elements of one row after the other. The place goes in and comes out, so that it stays in a register: a
+// member would have to be read again after every store of a char.
 template <Rows kRows, typename Word>
 class RowWriter {
  public:
-  RowWriter(Word* to, int64_t stride, Word value) : lines_(to), to_(to), stride_(stride), value_(value) {
+  RowWriter(Word* to, int64_t stride, Word value) : lines_(to), stride_(stride), value_(value) {
     for (Word& word : line_) word = value;
   }
 
   void start(Word* to) {
-    to_ = to;
     if (kRows == Rows::kStreamed) lines_.move(to);
   }
 
-  void fill(int64_t count) {
+  Word* fill(Word* to, int64_t count) {
     const int64_t bytes = count * static_cast<int64_t>(sizeof(Word));
     const char* line = reinterpret_cast<const char*>(line_);
     if (kRows == Rows::kStrided) {
-      for (int64_t i = 0; i < count; ++i) to_[i * stride_] = value_;
+      for (int64_t i = 0; i < count; ++i) to[i * stride_] = value_;
     } else if (kRows == Rows::kStreamed) {
       lines_.fill(line, bytes);
     } else if (bytes <= kCacheLine) {
-      copy_row(reinterpret_cast<char*>(to_), line, bytes);
+      copy_row(reinterpret_cast<char*>(to), line, bytes);
     } else {
-      for (int64_t i = 0; i < count; ++i) to_[i] = value_;
+      for (int64_t i = 0; i < count; ++i) to[i] = value_;
     }
-    advance(count);
+    return after(to, count);
   }
 
-  void copy(const Word* from, int64_t source_stride, int64_t count) {
+  Word* copy(Word* to, const Word* from, int64_t source_stride, int64_t count) {
     const int64_t bytes = count * static_cast<int64_t>(sizeof(Word));
     if (kRows == Rows::kStrided) {
-      for (int64_t i = 0; i < count; ++i) to_[i * stride_] = from[i * source_stride];
+      for (int64_t i = 0; i < count; ++i) to[i * stride_] = from[i * source_stride];
     } else if (kRows == Rows::kStreamed) {
       lines_.copy(reinterpret_cast<const char*>(from), bytes);
     } else {
-      copy_row(reinterpret_cast<char*>(to_), reinterpret_cast<const char*>(from), bytes);
+      copy_row(reinterpret_cast<char*>(to), reinterpret_cast<const char*>(from), bytes);
     }
-    advance(count);
+    return after(to, count);
   }
 
-  void put(Word word) {
+  Word* put(Word* to, Word word) {
     if (kRows == Rows::kStreamed) {
       lines_.copy(reinterpret_cast<const char*>(&word), sizeof word);
     } else {
-      *to_ = word;
+      *to = word;
     }
-    advance(1);
+    return after(to, 1);
   }
 
   void finish() {
@@ -71,12 +71,9 @@ class RowWriter {
   }
 
  private:
-  void advance(int64_t count) {
-    if (kRows != Rows::kStreamed) to_ += kRows == Rows::kStrided ? count * stride_ : count;
-  }
+  Word* after(Word* to, int64_t count) const { return to + (kRows == Rows::kStrided ? count * stride_ : count); }
 
   LineWriter lines_;
-  Word* to_;
   int64_t stride_;
   Word value_;
   Word line_[kCacheLine / sizeof(Word)];  // the value, a cache line of it
@@ -102,7 +99,8 @@ struct Planes {
 
 // `Work` has: `Word`, the type of an element; `Planes planes`; `Word* destination`; `Word value`;
 //   Plane plane_at(int64_t plane) const                      with the place `destination` of its first element
-//   write_row(plane, row, begin, end, writer) const          writes the row's columns [begin, end)
+//   write_rows(plane, rows, begin, end, to, writer) const    writes the columns [begin, end) of the plane's rows in the
+//                                                            window `rows`, the first at `to`
 template <Rows kRows, typename Work>
 void write_segments(void* context, int64_t begin, int64_t end) {
   const Work& work = *static_cast<const Work*>(context);
@@ -115,17 +113,14 @@ void write_segments(void* context, int64_t begin, int64_t end) {
     typename Work::Word* const to = work.destination + plane.destination;
     if (planes.segments == 1) {
       const int64_t last = end - i < planes.row.extent - first ? first + (end - i) : planes.row.extent;
-      for (int64_t r = first; r < last; ++r) {
-        writer.start(to + r * row_stride);
-        work.write_row(plane, r, 0, planes.column.extent, writer);
-      }
+      work.write_rows(plane, {first, last}, 0, planes.column.extent, to + first * row_stride, writer);
       i += last - first;
       continue;
     }
     const int64_t from = i % planes.segments * planes.segment_extent;
     const int64_t until = from + planes.segment_extent;
-    writer.start(to + first * row_stride + from * stride);
-    work.write_row(plane, first, from, until < planes.column.extent ? until : planes.column.extent, writer);
+    work.write_rows(plane, {first, first + 1}, from, until < planes.column.extent ? until : planes.column.extent,
+                    to + first * row_stride + from * stride, writer);
     ++i;
   }
   writer.finish();

@@ -114,17 +114,25 @@ struct SumWork {
   }
 
   template <typename Writer>
-  void write_row(const Plane& plane, int64_t row, int64_t begin, int64_t end, Writer& writer) const {
-    Plane found = plane;
-    enter(planes.row, row, &found);
-    if (!found.inside) {
-      writer.fill(end - begin);
-    } else if (!noted || !column_is_last || found.rows > kTermsInPartial / static_cast<uint64_t>(most)) {
-      for (int64_t i = begin; i < end; ++i) writer.put(sum_element(found, i));
-    } else if (found.rows == 1) {
-      write_one_row(found, begin, end, writer);
+  void write_rows(const Plane& plane, const Window& rows, int64_t begin, int64_t end, T* first, Writer& writer) const {
+    for (int64_t r = rows.begin; r < rows.end; ++r, first += planes.row.stride) {
+      writer.start(first);
+      Plane found = plane;
+      enter(planes.row, r, &found);
+      write_row(found, begin, end, first, writer);
+    }
+  }
+
+  template <typename Writer>
+  void write_row(Plane& row, int64_t begin, int64_t end, T* to, Writer& writer) const {
+    if (!row.inside) {
+      writer.fill(to, end - begin);
+    } else if (!noted || !column_is_last || row.rows > kTermsInPartial / static_cast<uint64_t>(most)) {
+      for (int64_t i = begin; i < end; ++i) to = writer.put(to, sum_element(row, i));
+    } else if (row.rows == 1) {
+      write_one_row(row, begin, end, to, writer);
     } else {
-      write_sums(found, begin, end, writer);
+      write_sums(row, begin, end, to, writer);
     }
   }
 
@@ -163,19 +171,18 @@ struct SumWork {
   }
 
   template <typename Writer>
-  void write_one_row(const Plane& row, int64_t begin, int64_t end, Writer& writer) const {
+  void write_one_row(const Plane& row, int64_t begin, int64_t end, T* to, Writer& writer) const {
     const int64_t stride = planes.column.source_stride;
     const T* const from = source + only_place(row);
     split_columns(
         begin, end,
         [&](int64_t, const uint32_t* at, uint32_t count) {
-          if (count == 1) return writer.put(from[at[0] * stride]);
           Compute<T> sum = 0;
-          for (uint32_t k = 0; k < count; ++k) sum += widen(from[at[k] * stride]);
-          writer.put(narrow<T>(sum));
+          for (uint32_t k = 0; k < count && count > 1; ++k) sum += widen(from[at[k] * stride]);
+          to = writer.put(to, count == 1 ? from[at[0] * stride] : narrow<T>(sum));
         },
         [&](int64_t first, int64_t last) {
-          writer.copy(from + (first - planes.column.low) * stride, stride, last - first);
+          to = writer.copy(to, from + (first - planes.column.low) * stride, stride, last - first);
         });
   }
 
@@ -187,7 +194,7 @@ struct SumWork {
 
   // Several source rows, none of whose sums is cut.
   template <typename Writer>
-  void write_sums(const Plane& row, int64_t begin, int64_t end, Writer& writer) const {
+  void write_sums(const Plane& row, int64_t begin, int64_t end, T* to, Writer& writer) const {
     const int64_t stride = planes.column.source_stride;
     Compute<T> sums[kSumColumns];
     T results[kSumColumns];
@@ -206,7 +213,7 @@ struct SumWork {
             });
       });
       narrow_row<T>(sums, results, last - first);
-      writer.copy(results, 1, last - first);
+      to = writer.copy(to, results, 1, last - first);
     }
   }
 

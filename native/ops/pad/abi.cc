@@ -60,7 +60,9 @@ Shapes backward_shapes(const Block& a, Mode mode) {
 
 template <typename Word, class Block>
 Operands forward_operands(const Problem& p, const Block& a) {
-  return {{{"input", a.input, p.source_numel, sizeof(Word), false}, {"output", a.output, p.numel, sizeof(Word), true}}, 2};
+  return {{{"input", a.input, p.source_numel, sizeof(Word), false},
+           {"output", a.output, p.numel, sizeof(Word), true}},
+          2};
 }
 
 template <typename T, class Block>

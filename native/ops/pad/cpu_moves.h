@@ -66,7 +66,8 @@ struct MoveWork {
   }
 
   template <typename Writer>
-  void write_rows(const Plane& plane, const Window& rows, int64_t begin, int64_t end, Word* first, Writer& writer) const {
+  void write_rows(const Plane& plane, const Window& rows, int64_t begin, int64_t end, Word* first,
+                  Writer& writer) const {
     // Copies of what the stores to `first` might change for all the compiler knows.
     const Axis row = planes.row, column = planes.column;
     const bool fills = !folds, hollow = fills && (!plane.inside || column.window.begin == column.window.end);
@@ -81,8 +82,8 @@ struct MoveWork {
         continue;
       }
       const int64_t taken = inside ? r - row.low : folded(row, r);
-      const Word* const from =
-          source + static_cast<int64_t>(plane.source + static_cast<uint64_t>(taken) * static_cast<uint64_t>(row.source_stride));
+      const uint64_t place = plane.source + static_cast<uint64_t>(taken) * static_cast<uint64_t>(row.source_stride);
+      const Word* const from = source + static_cast<int64_t>(place);
       if (begin < low) to = fills ? writer.fill(to, low - begin) : write_folded(from, begin, low, to, writer);
       if (low < high) to = writer.copy(to, from + (low - column.low) * stride, stride, high - low);
       if (high < end) to = fills ? writer.fill(to, end - high) : write_folded(from, high, end, to, writer);

@@ -130,7 +130,8 @@ template <typename Work>
 Status write_planes(Work* work) {
   const Planes& planes = work->planes;
   constexpr int64_t kBytes = sizeof(typename Work::Word);
-  const bool dense = planes.column.stride == 1 && (planes.column.source_stride == 1 || planes.column.source_extent == 1);
+  const bool dense =
+      planes.column.stride == 1 && (planes.column.source_stride == 1 || planes.column.source_extent == 1);
   const bool streamed =
       dense && planes.numel * kBytes >= kStreamedBytes && planes.column.extent * kBytes >= kStreamedRowBytes;
   const auto body = streamed ? write_segments<Rows::kStreamed, Work>

@@ -31,7 +31,13 @@ struct SumWork {
   uint32_t starts[kNotedSums + 1], places[kNotedPlaces];
 
   SumWork(const Problem& p, const Sums<T>& b)
-      : planes(p), source(b.source), destination(b.destination), repeating(0), column_is_last(true), noted(true), most(1) {
+      : planes(p),
+        source(b.source),
+        destination(b.destination),
+        repeating(0),
+        column_is_last(true),
+        noted(true),
+        most(1) {
     const Axis& column = planes.column;
     for (int32_t a = 0; a < p.rank; ++a) {
       repeating += p.axes[a].repeats;
@@ -188,7 +194,9 @@ struct SumWork {
 
   int64_t only_place(const Plane& row) const {
     int64_t place = row.source;
-    for (int32_t a = 0; a < repeating - planes.column.repeats; ++a) place += row.steps[a].places.first * row.steps[a].stride;
+    for (int32_t a = 0; a < repeating - planes.column.repeats; ++a) {
+      place += row.steps[a].places.first * row.steps[a].stride;
+    }
     return place;
   }
 

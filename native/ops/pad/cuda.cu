@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Pad on CUDA: a thread owns one aligned 16-byte vector of the destination. Where every element has one source the vector
-// is copied, shifted into place; elsewhere its words are gathered or summed. Small tensors are staged (cuda_tiles.cuh).
+// Pad on CUDA: a thread owns one aligned 16-byte vector of the destination. Where every element has one source the
+// vector is copied, shifted into place; elsewhere its words are gathered or summed. Small tensors are staged
+// (cuda_tiles.cuh).
 #include "core/checked.h"
 #include "ops/pad/cuda_slice.cuh"
 #include "ops/pad/cuda_tiles.cuh"
@@ -158,7 +159,8 @@ Status launch_slice(const Problem& p, const Sums<T>& b, Stream stream) {
     return launch_kernel("staged pad gradient kernel", write_tiles<T, true>, blocks, kTileThreads, tiles.shared_bytes,
                          stream, s, tiles);
   }
-  return launch_kernel("pad gradient kernel", write_sums<T>, blocks_for(s.threads, kSumThreads), kSumThreads, 0, stream, s);
+  return launch_kernel("pad gradient kernel", write_sums<T>, blocks_for(s.threads, kSumThreads), kSumThreads, 0, stream,
+                       s);
 }
 
 // Cuts the problem until a launch can count its elements, the outermost axes first.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A pad problem as the kernels see it, and how a thread finds its vector, its row and its source. No kernel stands here.
+// A pad problem as the kernels see it, and how a thread finds its vector, its row and its source. Holds no kernel.
 #pragma once
 
 #include "core/cuda_launch.cuh"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Small padded tensors, many in a row: a block stages the sources of a few of them at a time in shared memory, and finds
-// every element's places in a table that it makes once for all of them.
+// Small padded tensors, many in a row: a block stages the sources of a few of them at a time in shared memory, and
+// finds every element's places in a table that it makes once for all of them.
 #pragma once
 
 #include "core/checked.h"
@@ -170,8 +170,8 @@ __device__ __forceinline__ T sum_places(const char* staged, uint32_t tile, const
 
 // Writes a group's tiles from the stage.
 template <typename T, bool kSums>
-__device__ __forceinline__ void write_group(const Slice<T>& s, const Tiles& tiles, const Group& group, const uint4* stage,
-                                            const uint16_t* table, const T* nothing) {
+__device__ __forceinline__ void write_group(const Slice<T>& s, const Tiles& tiles, const Group& group,
+                                            const uint4* stage, const uint16_t* table, const T* nothing) {
   constexpr int32_t kWords = kVectorBytes / sizeof(T);
   const char* const staged = reinterpret_cast<const char*>(stage) + group.shift;
   const uint32_t tile_bytes = static_cast<uint32_t>(tiles.stride);
@@ -239,7 +239,8 @@ template <typename T>
 bool cut_into_tiles(const Problem& p, const Slice<T>& s, bool sums, Tiles* tiles) {
   constexpr int64_t kBytes = sizeof(T);
   const int32_t outer = s.rank - 1;
-  if (s.runs > 1 || s.axes_in_run != s.rank || outer < 1 || s.axes[0].extent.divisor * kBytes >= kTileRowBytes) return false;
+  if (s.runs > 1 || s.axes_in_run != s.rank || outer < 1) return false;
+  if (s.axes[0].extent.divisor * kBytes >= kTileRowBytes) return false;
   const DeviceAxis& counted = s.axes[outer];
   if (counted.repeats || counted.count != counted.extent.divisor || counted.source_stride <= 0) return false;
   int64_t elements = 1, places = 1, first = 0, last = 0;
@@ -285,7 +286,8 @@ bool cut_into_tiles(const Problem& p, const Slice<T>& s, bool sums, Tiles* tiles
   return true;
 }
 
-// Blocks that make their table for several groups: as many as run at once, or so few less that all take the same number.
+// Blocks that make their table for several groups: as many as run at once, or a few less so that all take the same
+// number.
 inline Status blocks_that_share(const Tiles& tiles, uint32_t* blocks) {
   DeviceTraits traits{};
   BARACUDA_RETURN_IF_FAILED(device_traits(&traits));

@@ -105,12 +105,12 @@ Status check_pads(const Shapes& shapes) {
     output_is_empty = output_is_empty || output == 0;
     const int64_t least = static_cast<int64_t>(input) + low;
     if (!shapes.crops && output < least) {
-      return fail(Status::kInvalidProblem, "output_shape[%d] is %d; wanted at least input_shape + pad_low, %lld", a, output,
-                  static_cast<long long>(least));
+      return fail(Status::kInvalidProblem, "output_shape[%d] is %d; wanted at least input_shape + pad_low, %lld", a,
+                  output, static_cast<long long>(least));
     }
     if (kept_of(input, pads_of(shapes, a)) >= 0) continue;
     return fail(Status::kInvalidProblem,
-                "pad_low[%d] is %d with input_shape %d and output_shape %d; wanted pads that cut off no more than there is",
+                "pad_low[%d] is %d with input_shape %d and output_shape %d; wanted pads that cut off at most all",
                 a, low, input, output);
   }
   if (shapes.mode == Mode::kConstant || output_is_empty) return Status::kOk;
@@ -143,7 +143,8 @@ void cut(int64_t first, int64_t last, Window* window) {
   if (window->end < window->begin) window->end = window->begin;
 }
 
-// Those elements of an axis that neither pad repeats. A pad that is wider than a rule runs in one direction leaves none.
+// Those elements of an axis that neither pad repeats. A pad that is wider than a rule runs in one direction leaves
+// none.
 Window kept_alone(const Axis& axis) {
   const int64_t low = axis.origin - axis.low, high = axis.source_extent - low - axis.kept;
   if (low >= axis.kept || high >= axis.kept) {
@@ -191,9 +192,9 @@ bool stands_outside(const Axis& axis, const Axis& other) {
   return axis.extent == 1 || magnitude(axis.stride) > magnitude(other.stride);
 }
 
-// Fills in the axes: those that are stepped or summed along are sorted by the destination's stride, so that neighbouring
-// elements are written together whatever the layout, then merged. Order may change because every element is written
-// alone; where it is a sum, `nest` keeps the order of the terms.
+// Fills in the axes: those that are stepped or summed along are sorted by the destination's stride, so that
+// neighbouring elements are written together whatever the layout, then merged. Order may change because every element
+// is written alone; where it is a sum, `nest` keeps the order of the terms.
 void collapse(const RawAxes& raw, Outside outside, Problem* p) {
   bool hollow = false;  // whether no element of the destination has a source
   p->outside = Outside::kFill;
@@ -205,7 +206,9 @@ void collapse(const RawAxes& raw, Outside outside, Problem* p) {
   p->rank = 0;
   for (int32_t a = 0; a < raw.rank; ++a) {
     Axis axis = raw.axes[a];
-    if (hollow) axis = {axis.extent, 0, axis.extent, axis.stride, axis.stride, 0, 0, {0, 0}, false, a, {0, axis.extent}};
+    // Without a source an axis is like every other.
+    const int64_t extent = axis.extent, stride = axis.stride;
+    if (hollow) axis = {extent, 0, extent, stride, stride, 0, 0, {0, 0}, false, a, {0, extent}};
     if (axis.source_extent == 1) axis.source_stride = 0;  // never stepped along, so it may hold anything
     if (axis.extent == 1) {
       axis.stride = 1;  // as if it continued every other

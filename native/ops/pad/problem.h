@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a valid pad problem is, and the one form that every mode and both directions take: a copy seen through a window,
-// and a rule for what lies outside it. The destination is output (forward) or grad_input (backward), the source input or
-// grad_output. No pointers.
+// and a rule for what lies outside it. The destination is output (forward) or grad_input (backward), the source input
+// or grad_output. No pointers.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The sum that a gradient element is, in its one order, shared by both backends: the preimages of all its axes ascending
-// in row-major order, cut every 256 terms.
+// The sum that a gradient element is, in its one order, shared by both backends: the preimages of all its axes
+// ascending in row-major order, cut every 256 terms.
 #pragma once
 
 #include <cstdint>

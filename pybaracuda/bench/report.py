@@ -1,0 +1,178 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Results as text: lines for the terminal and tables in Markdown. Nothing is measured or judged here."""
+
+from __future__ import annotations
+
+import textwrap
+
+from .results import Contestant, HostResult, Result, RowResult
+
+
+def duration(us: float) -> str:
+    """Microseconds, or milliseconds from ten thousand on."""
+    if us >= 10000:
+        return f"{us / 1000:.1f} ms"
+    return f"{us:.0f} us" if us >= 1000 else f"{us:.1f} us"
+
+
+def _short(us: float) -> str:
+    """Microseconds to three or four figures, for tables."""
+    return f"{us:,.0f}" if us >= 100 else f"{us:.1f}"
+
+
+def _megabytes(count: int) -> str:
+    return f"{count / 1e6:.1f} MB" if count < 1e8 else f"{count / 1e6:.0f} MB"
+
+
+def _error(contestant: Contestant) -> str:
+    if contestant.error is None:
+        return ""
+    return "error 0" if contestant.error == 0 else f"error {contestant.error:.1e}"
+
+
+def _our_checks(row: RowResult) -> str:
+    ours, found = row.ours, []
+    found.append("same bits" if ours.stable else "BITS DIFFER")
+    if row.twin_same is not None:
+        found.append(f"those of {row.twin}" if row.twin_same else f"NOT THOSE OF {row.twin.upper()}")
+    if ours.written is not True:
+        found.append("NOT ALL WRITTEN")
+    if ours.of_bound is not None:
+        found.append(
+            f"{_error(ours)}, {100 * ours.of_bound:.2g} % of its bound" + ("" if ours.of_bound <= 1 else " !!")
+        )
+    return ", ".join(found)
+
+
+def lines(result: Result, row: RowResult) -> str:
+    """One row for the terminal."""
+    ours = row.ours
+    head = f"{_megabytes(row.bytes)}  light {duration(row.light_us)}  copy {duration(row.copy.us)}"
+    if ours.timing is None:
+        text = [row.name, f"    {head}  {ours.note}"]
+    else:
+        of_light = f"{100 * (row.share or 0):.0f} % of light"
+        text = [row.name, f"    {head}  ours {duration(ours.timing.us)} ({of_light}); {_our_checks(row)}"]
+    if row.one_thread_us is not None:
+        text[-1] += f"; on one thread {duration(row.one_thread_us)}"
+    for limit in row.limits:
+        met = result.met(row, limit)
+        text.append(f"    {'unknown' if met is None else 'kept' if met else 'MISSED'}: {limit.text}")
+    for peer in row.peers:
+        if peer.timing is None:
+            text.append(f"    {peer.name}: {peer.note}")
+            continue
+        ratio = row.ratio(peer)
+        found = [duration(peer.timing.us), *([f"x {ratio:.2f}"] if ratio is not None else [])]
+        found.append("same bits" if peer.stable else "bits differ")
+        found += [part for part in (_error(peer), peer.note) if part]
+        text.append(f"    {peer.name} {', '.join(found)}")
+    return "\n".join(text)
+
+
+def host_line(host: HostResult) -> str:
+    """One way to call, for the terminal."""
+    text = f"{host.name}: {host.timing.us:.2f} us, {host.beyond_us:.2f} us beyond the C call"
+    if host.limit_us is not None:
+        text += f" ({'kept' if host.beyond_us <= host.limit_us else 'MISSED'}: at most {host.limit_us:g} us)"
+    return text + (f" ({host.note})" if host.note else "")
+
+
+def verdict(result: Result) -> str:
+    """The last line of a run."""
+    wrong = [row.name for row in result.rows if not row.right]
+    judged = [met for row in result.rows for limit in row.limits if (met := result.met(row, limit)) is not None]
+    text = f"{len(result.rows)} rows, {sum(judged)} of {len(judged)} limits kept"
+    return f"FAILED: wrong results in {len(wrong)} rows: {'; '.join(wrong)}" if wrong else text
+
+
+# ------------------------------------------------------------------------------------------------------------- Markdown
+
+
+def _bits(stable: bool | None) -> str:
+    return {True: "same", False: "differ", None: ""}[stable]
+
+
+def _markdown_row(result: Result, row: RowResult) -> str:
+    ours, best = row.ours, row.best_peer
+    cells = [row.name, _megabytes(row.bytes), _short(row.light_us), _short(row.copy.us)]
+    if ours.timing is None:
+        cells += ["not supported", "", ""]
+    else:
+        cells += [f"**{_short(ours.timing.us)}**", f"{100 * (row.share or 0):.0f} %", _bits(ours.stable)]
+    if best is None or best.timing is None:
+        cells += ["none", "", ""]
+    else:
+        ratio = row.ratio(best)
+        cells += [
+            f"{_short(best.timing.us)} ({best.name})",
+            "" if ratio is None else f"{ratio:.1f} x" if ratio >= 10 else f"{ratio:.2f} x",
+            _bits(best.stable),
+        ]
+    marks = [result.met(row, limit) for limit in row.limits]
+    missed = [limit.text for limit, met in zip(row.limits, marks, strict=True) if met is False]
+    cells.append("missed: " + "; ".join(missed) if missed else "kept" if any(marks) else "")
+    return "| " + " | ".join(cells) + " |"
+
+
+_HEADINGS = "case", "bytes", "light", "copy", "ours", "of light", "bits", "best peer", "ratio", "its bits", "target"
+
+
+def table(result: Result, headlines_only: bool) -> str:
+    """The rows in Markdown, microseconds throughout."""
+    rows = [row for row in result.rows if row.headline or not headlines_only]
+    rule = "|---|" + "---:|" * 5 + "---|" + "---:|" * 2 + "---|---|"
+    return "\n".join(["| " + " | ".join(_HEADINGS) + " |", rule, *(_markdown_row(result, row) for row in rows)])
+
+
+def peers_table(result: Result) -> str:
+    """Every peer of every row in Markdown."""
+    text = ["| case | peer | us | 10 % .. 90 % | ratio | bits | error | note |", "|---|---|---:|---|---:|---|---|---|"]
+    for row in result.rows:
+        for each in (row.ours, *row.peers):
+            timing, ratio = each.timing, row.ratio(each)
+            cells = [row.name if each is row.ours else "", each.name]
+            cells += [_short(timing.us), f"{_short(timing.low_us)} .. {_short(timing.high_us)}"] if timing else ["", ""]
+            cells += ["" if ratio is None else f"{ratio:.2f}", _bits(each.stable)]
+            cells += ["" if each.error is None else f"{each.error:.1e}", each.note.replace("|", "\\|")]
+            text.append("| " + " | ".join(cells) + " |")
+    return "\n".join(text)
+
+
+def host_table(result: Result) -> str:
+    """Host costs in Markdown."""
+    text = ["| call | us | beyond the C call | target |", "|---|---:|---:|---|"]
+    for host in result.host:
+        kept = "" if host.limit_us is None else "kept" if host.beyond_us <= host.limit_us else "missed"
+        target = "" if host.limit_us is None else f"at most {host.limit_us:g} us: {kept}"
+        name = f"{host.name} ({host.note})" if host.note else host.name
+        text.append(f"| {name} | {host.timing.us:.2f} | {host.beyond_us:.2f} | {target} |")
+    return "\n".join(text)
+
+
+def origin(result: Result) -> str:
+    """Where the figures came from, as a paragraph."""
+    given = result.origin
+    versions = ", ".join(f"{name} {version}" for name, version in given["versions"].items())
+    driver = f", driver {given['driver']}" if given["driver"] else ""
+    text = (
+        f"Measured {given['date']} on {given['device']}{driver}; {versions}. Medians of {given['repeat']} repetitions "
+        f"in turns, caches flushed before each ({given['flush']}); copy rate {given['copy_rate'] / 1e9:.0f} GB/s (read "
+        f"and written); a call that does nothing takes {given['floor_us']:.1f} us."
+    )
+    if clocks := given.get("clocks"):
+        text += " Clocks as read after the last row: " + ", ".join(f"{n} {v}" for n, v in clocks.items()) + "."
+    return textwrap.fill(text, 120, break_long_words=False, break_on_hyphens=False)
+
+
+LEGEND = textwrap.fill(
+    """Microseconds. bytes: what must be read and written at least. light: their time at the measured copy rate. copy: a
+    plain copy of as many bytes. ours: everything that a call costs on the device, scratch and sorting included. bits:
+    whether repeats gave the same bits. Every result was checked in the run that timed it: outputs poisoned before,
+    every element written, all bits those of the CPU library (on the CPU: those of one thread), random parts within
+    their rounding bound of float64 definitions. Peers had their outputs preallocated where they take them; what they
+    zero or save on the way counts. JAX is timed over calls enqueued back to back; its gradient of the segment maximum
+    is forward and vjp less forward. target: what the rows were meant to reach, in microseconds on an H100.""",
+    120,
+    break_on_hyphens=False,
+)

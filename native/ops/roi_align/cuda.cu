@@ -45,7 +45,7 @@ __global__ void __launch_bounds__(kForwardThreads)
 template <typename T>
 Status run(const Problem& p, const ForwardBuffers<T>& b, void* workspace, Stream stream) {
   const BoxTables<Compute<T>> tables(p, workspace);
-  if (p.input_numel > 0) BARACUDA_RETURN_IF_FAILED(tabulate(p, b.rois, tables, nullptr, stream));
+  if (p.input_numel > 0) BARACUDA_RETURN_IF_FAILED(tabulate(p, b.rois, tables, stream));
   return launch_kernel("roi_align kernel", pool_bins<T>, blocks_for(p.output_numel, kForwardThreads), kForwardThreads,
                        0, stream, p, b, tables);
 }
@@ -55,6 +55,35 @@ Status run(const Problem& p, const ForwardBuffers<T>& b, void* workspace, Stream
 // The general backward, for machines before sm_90 and shapes that the tile kernel does not take: a thread owns a pixel of
 // a channel.
 constexpr int kPixelThreads = 256;
+
+// One pixel of one channel over boxes [first, last): the definition.
+template <typename T>
+__device__ Compute<T> sum_boxes(const Problem& p, const T* grad_output, const BoxTables<Compute<T>>& tables,
+                                int32_t image, int32_t channel, int32_t row, int32_t column, int64_t first,
+                                int64_t last) {
+  using C = Compute<T>;
+  const int64_t bins = static_cast<int64_t>(p.pooled_h) * p.pooled_w;
+  C sum = C(0);
+  for (int64_t r = first; r < last; ++r) {
+    if (!tables.touches(r, image, row, 1, column, 1)) continue;
+    const TabulatedAxis<C> y = tables.y(r), x = tables.x(r);
+    const T* grad = grad_output + (r * p.c + channel) * bins;
+    for (int32_t pw = 0; pw < p.pooled_w; ++pw) {
+      if (!x.pixels(pw).has(column)) continue;
+      const C column_weight = x.weight(pw, column);
+      if (column_weight == C(0)) continue;
+      C row_sum = C(0);
+      for (int32_t ph = 0; ph < p.pooled_h; ++ph) {
+        if (!y.pixels(ph).has(row)) continue;
+        const C weight = y.weight(ph, row);
+        if (weight == C(0)) continue;
+        row_sum = fma(weight, widen(grad[static_cast<int64_t>(ph) * p.pooled_w + pw]), row_sum);
+      }
+      sum = fma(column_weight, row_sum, sum);
+    }
+  }
+  return sum;
+}
 
 template <typename T>
 __global__ void __launch_bounds__(kPixelThreads)
@@ -68,59 +97,79 @@ __global__ void __launch_bounds__(kPixelThreads)
     C total = C(0);
     for (int64_t first = 0; first < p.num_rois; first += p.rois_per_block) {
       const int64_t last = first + p.rois_per_block < p.num_rois ? first + p.rois_per_block : p.num_rois;
-      total = total + exact_sum(p, b.grad_output, tables, image, channel, row, column, first, last);
+      total = total + sum_boxes(p, b.grad_output, tables, image, channel, row, column, first, last);
     }
     b.grad_input[i] = narrow<T>(total);
   }
 }
 
-// The most that the tiles' box masks may take. Batches of many images and tens of thousands of boxes pass it and go the
-// general way.
+// The most that the tiles' box masks and the boxes' records may take. Batches of many images and tens of thousands of
+// boxes pass it and go the general way.
 constexpr int64_t kMaxMaskBytes = int64_t{64} << 20;
+constexpr int64_t kMaxRecordBytes = int64_t{256} << 20;
 // Items are handed out by a 32-bit counter.
 constexpr int64_t kMaxItems = int64_t{1} << 30;
 
-// Everything the tile path keeps in the workspace after the tables; `applies` is decided by the shapes alone.
-template <typename T>
-struct TilePlan {
-  bool applies = false;
-  TileWork work{};
-  Compute<T>* partials = nullptr;
-  size_t bytes;
+// Detection heads pool to 7 or 14 bins.
+constexpr int kFewBins = 8;
 
-  TilePlan(const Problem& p, const BoxTables<Compute<T>>& tables, void* workspace) : bytes(tables.bytes) {
-    using P = TilePolicy<T>;
-    if (p.input_numel == 0 || p.output_numel == 0) return;
-    if (p.pooled_h > kMostBins || p.pooled_w > kMostBins) return;
-    work.row_tiles = (p.h + P::kRows - 1) / P::kRows;
-    work.column_tiles = (p.w + P::kColumns - 1) / P::kColumns;
-    work.channel_blocks = (p.c + P::kChannels - 1) / P::kChannels;
-    work.box_blocks = static_cast<int32_t>((p.num_rois + p.rois_per_block - 1) / p.rois_per_block);
-    work.mask_words = (p.num_rois + 31) / 32;
-    const int64_t tiles = static_cast<int64_t>(p.n) * work.row_tiles * work.column_tiles;
-    if (tiles > kMaxItems || tiles * work.channel_blocks * work.box_blocks > kMaxItems) return;
-    if (tiles * work.mask_words > kMaxMaskBytes / 4) return;
-    work.tiles = static_cast<int32_t>(tiles);
-    applies = true;
-    WorkspaceLayout layout;
-    layout.reserve<char>(static_cast<int64_t>(tables.bytes));
+// 64 sums of 4 bytes a lane, 32 of 8; with the producer 8 warps: a ninth would cost 128 -> 96 registers.
+template <typename T, int kBins>
+using Tile = TileShape<T, 7, 4, sizeof(T) == 8 ? 1 : 2, 2, kBins>;
+
+// Everything the tile path keeps in the workspace; `applies` is decided by the shapes alone.
+template <class P>
+struct TilePlan {
+  using C = typename P::C;
+  bool applies = false;
+  TileTables<C> tables;
+  TileWork work{};
+  C* partials = nullptr;
+  size_t bytes = 0;
+
+  static bool can_apply(const Problem& p) {
+    if (p.input_numel == 0 || p.output_numel == 0) return false;
+    if (p.pooled_h > P::kMaxBins || p.pooled_w > P::kMaxBins) return false;
+    const int64_t tiles = p.n * ceil_div(p.h, P::kRows) * ceil_div(p.w, P::kColumns);
+    const int64_t blocks = ceil_div(p.c, P::kChannels) * ceil_div(p.num_rois, p.rois_per_block);
+    const int64_t records = ceil_div(p.h, kUnitRows) + ceil_div(p.w, kUnitColumns);
+    if (entry_capacity(p.w, p.pooled_w, kUnitColumns) > kMostEntries) return false;
+    if (entry_capacity(p.h, p.pooled_h, kUnitRows) > kMostEntries) return false;
+    return tiles <= kMaxItems && tiles * blocks <= kMaxItems &&
+           tiles * ceil_div(p.num_rois, 32) <= kMaxMaskBytes / 4 && p.num_rois * records <= kMaxRecordBytes / 4;
+  }
+
+  TilePlan(const Problem& p, void* workspace) : TilePlan(p, workspace, WorkspaceLayout()) {}
+
+ private:
+  TilePlan(const Problem& p, void* workspace, WorkspaceLayout layout)
+      : applies(can_apply(p)), tables(p, workspace, &layout) {
+    if (!applies) return;
+    work.rows = P::kRows;
+    work.columns = P::kColumns;
+    work.row_tiles = static_cast<int32_t>(ceil_div(p.h, P::kRows));
+    work.column_tiles = static_cast<int32_t>(ceil_div(p.w, P::kColumns));
+    work.channel_blocks = static_cast<int32_t>(ceil_div(p.c, P::kChannels));
+    work.box_blocks = static_cast<int32_t>(ceil_div(p.num_rois, p.rois_per_block));
+    work.mask_words = static_cast<int32_t>(ceil_div(p.num_rois, 32));
+    work.tiles = p.n * work.row_tiles * work.column_tiles;
+    const int64_t tiles = work.tiles;
     work.masks = workspace_array<uint32_t>(workspace, layout.reserve<uint32_t>(tiles * work.mask_words));
     work.counts = workspace_array<int32_t>(workspace, layout.reserve<int32_t>(tiles));
     work.order = workspace_array<int32_t>(workspace, layout.reserve<int32_t>(tiles));
     work.next = workspace_array<int32_t>(workspace, layout.reserve<int32_t>(2));
     if (work.box_blocks > 1) {
-      partials = workspace_array<Compute<T>>(workspace, layout.reserve<Compute<T>>(work.box_blocks * p.input_numel));
+      partials = workspace_array<C>(workspace, layout.reserve<C>(work.box_blocks * p.input_numel));
     }
     bytes = layout.bytes();
   }
 };
 
-// Stages that fit beside the strips, for as many CTAs a multiprocessor as the policy wants; fewer than two: none.
-template <typename T>
+// Stages that fit beside the strips, for as many CTAs a multiprocessor as the shape wants; fewer than two: none.
+template <class P>
 int stages_that_fit(const Problem& p, int shared_bytes, size_t* bytes) {
-  using P = TilePolicy<T>;
-  const StageLayout<T> layout(p.pooled_h, p.pooled_w);
-  constexpr size_t kStrips = P::kConsumers * kStripBytes<T>;
+  const StageLayout<P> layout(p.pooled_h, p.pooled_w);
+  constexpr size_t kStrips = P::kConsumers * kStripBytes<P>;
   // Static barriers and the system's 1 KiB a CTA come out of the same memory.
   constexpr size_t kOverhead = 1024 + 256;
   for (int ctas = P::kCtasPerMultiprocessor; ctas >= 1; --ctas) {
@@ -135,47 +184,70 @@ int stages_that_fit(const Problem& p, int shared_bytes, size_t* bytes) {
   return 0;
 }
 
-template <typename T>
-Status run_tiles(const Problem& p, const BackwardBuffers<T>& b, const BoxTables<Compute<T>>& tables,
-                 const TilePlan<T>& plan, int stages, size_t shared_bytes, int multiprocessors, Stream stream) {
-  using P = TilePolicy<T>;
-  BARACUDA_RETURN_IF_FAILED(tabulate(p, b.rois, tables, plan.work.next, stream));
-  BARACUDA_RETURN_IF_FAILED(launch_kernel("roi_align tile mask kernel", mark_tiles<T>, blocks_for(plan.work.tiles, 1),
-                                          kMaskThreads, 0, stream, p, tables, plan.work));
-  const auto kernel = p.pooled_h <= kFewBins && p.pooled_w <= kFewBins ? sum_tiles<T, kFewBins> : sum_tiles<T, kMostBins>;
-  BARACUDA_RETURN_IF_FAILED(allow_shared_bytes("roi_align_backward kernel", kernel, shared_bytes));
+template <class P>
+Status run_tiles(const Problem& p, const BackwardBuffers<typename P::T>& b, const TilePlan<P>& plan, int stages,
+                 size_t shared_bytes, int multiprocessors, Stream stream) {
+  using T = typename P::T;
+  const TileWork& work = plan.work;
+  const cudaError_t cleared = cudaMemsetAsync(work.next, 0, 2 * sizeof(int32_t), static_cast<cudaStream_t>(stream));
+  if (cleared != cudaSuccess) return cuda_failure(cleared, "roi_align_backward counters");
+  const uint32_t table_blocks = blocks_for(2 * static_cast<int64_t>(p.num_rois), kPrepareWarps);
+  BARACUDA_RETURN_IF_FAILED(launch_kernel("roi_align_backward box kernel", prepare_boxes<typename P::C>,
+                                          kMarkBlocks + table_blocks, kPrepareThreads, 0, stream, p, b.rois,
+                                          plan.tables, work));
+  BARACUDA_RETURN_IF_FAILED(allow_shared_bytes("roi_align_backward kernel", sum_tiles<P>, shared_bytes));
   const TileOutput<T> out{b.grad_input, plan.partials, static_cast<int64_t>(p.h) * p.w, p.input_numel};
-  const int64_t items = static_cast<int64_t>(plan.work.tiles) * plan.work.channel_blocks * plan.work.box_blocks;
+  const int64_t items = static_cast<int64_t>(work.tiles) * work.channel_blocks * work.box_blocks;
   const int64_t resident = static_cast<int64_t>(multiprocessors) * P::kCtasPerMultiprocessor;
-  BARACUDA_RETURN_IF_FAILED(launch_kernel("roi_align_backward kernel", kernel,
-                                          blocks_for(items < resident ? items : resident, 1), P::kThreads,
-                                          shared_bytes, stream, p, b, tables, plan.work, out, stages));
+  BARACUDA_RETURN_IF_FAILED(launch_early("roi_align_backward kernel", sum_tiles<P>,
+                                         static_cast<uint32_t>(at_most(items, resident)), P::kThreads, shared_bytes,
+                                         stream, p, b, plan.tables, work, out, stages));
   if (plan.partials == nullptr) return Status::kOk;
-  return launch_kernel("roi_align partial sum kernel", add_partials<T>, blocks_for(p.input_numel, kTotalThreads),
-                       kTotalThreads, 0, stream, plan.partials, b.grad_input, p.input_numel, plan.work.box_blocks);
+  return launch_kernel("roi_align_backward partial sum kernel", add_partials<T>,
+                       blocks_for(p.input_numel, kTotalThreads), kTotalThreads, 0, stream, plan.partials, b.grad_input,
+                       p.input_numel, work.box_blocks);
+}
+
+// Takes the tile path in this shape if the problem and the machine allow it; `done` says whether.
+template <class P>
+Status try_tiles(const Problem& p, const BackwardBuffers<typename P::T>& b, void* workspace,
+                 const DeviceTraits& device, Stream stream, bool* done) {
+  const TilePlan<P> plan(p, workspace);
+  *done = false;
+  // A bulk copy moves whole 16-byte units.
+  const int64_t box_bytes =
+      static_cast<int64_t>(p.c) * p.pooled_h * p.pooled_w * static_cast<int64_t>(sizeof(typename P::T));
+  const bool copyable = box_bytes % 16 == 0 && reinterpret_cast<uintptr_t>(b.grad_output) % 16 == 0;
+  if (!plan.applies || !copyable || device.compute_capability < 90) return Status::kOk;
+  size_t shared_bytes = 0;
+  const int stages = stages_that_fit<P>(p, device.shared_bytes, &shared_bytes);
+  if (stages == 0) return Status::kOk;
+  *done = true;
+  return run_tiles(p, b, plan, stages, shared_bytes, device.multiprocessors, stream);
+}
+
+// Calls `use` with the tile shape for this problem.
+template <typename T, class Use>
+auto with_tile_shape(const Problem& p, Use use) {
+  if (p.pooled_h <= kFewBins && p.pooled_w <= kFewBins) return use(Tile<T, kFewBins>());
+  return use(Tile<T, kMostBins>());
 }
 
 template <typename T>
 Status run(const Problem& p, const BackwardBuffers<T>& b, void* workspace, Stream stream) {
-  const BoxTables<Compute<T>> tables(p, workspace);
-  const TilePlan<T> plan(p, tables, workspace);
   DeviceTraits device;
   BARACUDA_RETURN_IF_FAILED(device_traits(&device));
-  // A bulk copy moves whole 16-byte units.
-  const int64_t box_bytes = static_cast<int64_t>(p.c) * p.pooled_h * p.pooled_w * static_cast<int64_t>(sizeof(T));
-  const bool copyable = box_bytes % 16 == 0 && reinterpret_cast<uintptr_t>(b.grad_output) % 16 == 0;
-  if (plan.applies && copyable && device.compute_capability >= 90) {
-    size_t shared_bytes = 0;
-    const int stages = stages_that_fit<T>(p, device.shared_bytes, &shared_bytes);
-    if (stages > 0) {
-      return run_tiles(p, b, tables, plan, stages, shared_bytes, device.multiprocessors, stream);
-    }
-  }
+  bool done = false;
+  BARACUDA_RETURN_IF_FAILED(with_tile_shape<T>(p, [&](auto shape) {
+    return try_tiles<decltype(shape)>(p, b, workspace, device, stream, &done);
+  }));
+  if (done) return Status::kOk;
+  const BoxTables<Compute<T>> tables(p, workspace);
   Problem sized = p;
   if (p.output_numel == 0) {
     sized.num_rois = 0;  // nothing is tabulated and every pixel's sum is empty
   } else {
-    BARACUDA_RETURN_IF_FAILED(tabulate(p, b.rois, tables, nullptr, stream));
+    BARACUDA_RETURN_IF_FAILED(tabulate(p, b.rois, tables, stream));
   }
   return launch_kernel("roi_align_backward pixel kernel", sum_pixels<T>, blocks_for(p.input_numel, kPixelThreads),
                        kPixelThreads, 0, stream, sized, b, tables);
@@ -190,7 +262,10 @@ size_t scratch_bytes(const Problem& p, const ForwardBuffers<T>*) {
 
 template <typename T>
 size_t scratch_bytes(const Problem& p, const BackwardBuffers<T>*) {
-  return TilePlan<T>(p, BoxTables<Compute<T>>(p, nullptr), nullptr).bytes;
+  // Which way a call goes depends on the machine and on alignment too; the size does not.
+  const size_t general = BoxTables<Compute<T>>(p, nullptr).bytes;
+  const size_t tiled = with_tile_shape<T>(p, [&](auto shape) { return TilePlan<decltype(shape)>(p, nullptr).bytes; });
+  return general > tiled ? general : tiled;
 }
 
 template <typename Buffers>

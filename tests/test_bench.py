@@ -224,6 +224,16 @@ def test_wrong_result_fails_the_command(
     assert "FAILED: wrong results in 1 rows: affine_grid_2d fw" in capsys.readouterr().out.splitlines()[-1]
 
 
+def test_broken_row_is_wrong_and_the_next_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    def breaks(host: Place, outputs: list[Tensor]) -> None:
+        raise pybaracuda.InternalError("launch failed")
+
+    fault(monkeypatch, breaks)
+    found = measure.measure(small(table.ROWS[0]), setting(), Draw())
+    assert found.ours.note == "failed: launch failed"
+    assert not found.right
+
+
 # ---- peers
 
 

@@ -4,13 +4,14 @@
 from __future__ import annotations
 
 import time
+import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from .._errors import BackendUnavailableError, UnsupportedError
+from .._errors import BackendUnavailableError, BaracudaError, UnsupportedError
 from .._plan import Plan
 from . import contenders
 from .case import Case, Part, Row
@@ -206,9 +207,14 @@ class _Line:
 
 
 def measure(row: Row, setting: Setting, draw: Draw) -> RowResult:
-    """Everything about one row."""
+    """Everything about one row. One that breaks is a wrong one, and the next has its turn."""
     try:
         return _measure(row, setting, draw)
+    except (BaracudaError, RuntimeError, MemoryError) as problem:
+        traceback.print_exc()
+        ours, nothing = Contestant("pybaracuda", None, f"failed: {first_line(problem)}"), Timing(0.0, 0.0, 0.0, 0)
+        about = (row.name, row.backend, row.case.operator, row.case.element, row.headline)
+        return RowResult(*about, 0, 0.0, draw.entropy, "", ours, nothing, limits=list(row.limits))
     finally:
         for framework in setting.frameworks:
             framework.between_rows()

@@ -3,8 +3,8 @@
 //
 // A CTA owns a tile of pixels for a block of channels, and within it a warp owns two rows: a lane is a channel, so that
 // weights and control flow are the same for the whole warp. One producer warp walks the boxes that touch the tile in
-// ascending order; for each it brings the box's gradient bins (one bulk copy) and the tile's weights into the next
-// stage. A consumer adds, for every unit of its columns and every bin that the unit meets, ascending, the bin's sum over
+// ascending order; for each it sends the box's gradient bins (one bulk copy) and the tile's weights on their way to the
+// next stage. A consumer adds, for every unit of its columns and every bin that the unit meets, ascending, the bin's sum over
 // its two rows (ascending) to the unit's pixels: the canonical order.
 //
 // A pixel of a unit whose weight is 0 still takes fma(0, t, sum). For finite t that changes no sum but a zero's sign,
@@ -32,8 +32,8 @@ struct TileShape {
   static constexpr int kChannels = 32 * kLaneChannels;
   static constexpr int kThreads = 32 * (kConsumers + 1);
   static constexpr int kCtasPerMultiprocessor = kCtas;
-  // Bins that an axis may have. The producer keeps a box's entries in registers while they travel.
-  static constexpr int kMaxBins = kBinsOnAxis;
+  static constexpr int kMaxBins = kBinsOnAxis;  // that an axis may have
+  // Entries of a stage that a lane of the producer copies.
   static constexpr int kXSlots = (kMaxBins * kColumnUnits + 31) / 32;
   static constexpr int kYSlots = (kMaxBins * kConsumers + 31) / 32;
   static constexpr int kMaxStages = 6;  // measured elsewhere: 6 beat 4 by 3 %, a seventh no longer fits twice
@@ -125,6 +125,22 @@ __device__ __forceinline__ void bulk_copy(void* to, const void* from, uint32_t b
       : "memory");
 }
 
+// Copies kBytes (4, 8 or 16) from memory to shared memory while the thread goes on.
+template <int kBytes>
+__device__ __forceinline__ void async_copy(void* to, const void* from) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(shared_address(to)), "l"(from), "n"(kBytes)
+               : "memory");
+}
+// The same for 4 bytes, or zeros without reading.
+__device__ __forceinline__ void async_copy_or_zero(void* to, const void* from, bool reads) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(shared_address(to)), "l"(from), "r"(reads ? 4 : 0)
+               : "memory");
+}
+// An arrival at `barrier` once all the thread's copies have arrived. It is one of those that the barrier counts.
+__device__ __forceinline__ void async_copies_arrive(uint64_t* barrier) {
+  asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(shared_address(barrier)) : "memory");
+}
+
 template <class P>
 __device__ __forceinline__ TileItem place_of(const Problem& p, const TileWork& work, int32_t tile,
                                              int32_t channel_block) {
@@ -155,20 +171,49 @@ struct Ring {
   }
 };
 
-// One step of the producer: a box of a tile, the end of a tile, or the end of all.
-struct Job {
-  StageHeader header;
+// Up to 32 boxes of a tile, one a lane, and where their weights lie. All of them are looked up at once and one batch
+// ahead, because every lookup is a trip to memory.
+template <class P>
+struct Batch {
+  int32_t tile, block, count;
+  bool ends_item, exits;
+  TileItem item;
+  // The lane's box, and the records of the first and the last unit of the tile.
   int32_t box;
+  UnitRecord x_first, x_last, y_first, y_last;
+
+  __device__ void look_up(const TileTables<typename P::C>& tables, int lane) {
+    if (lane >= count) return;
+    const int32_t x_unit = item.column / kUnitColumns, y_unit = item.row / kUnitRows;
+    const int32_t x_end = x_unit + P::kColumnUnits, y_end = y_unit + P::kConsumers;
+    x_first = tables.x_record(box, x_unit);
+    x_last = tables.x_record(box, (x_end < tables.x_units ? x_end : tables.x_units) - 1);
+    y_first = tables.y_record(box, y_unit);
+    y_last = tables.y_record(box, (y_end < tables.y_units ? y_end : tables.y_units) - 1);
+  }
 };
 
-// Hands out jobs in order. What the next items need is fetched ahead, one step of the chain ticket -> tile -> mask an
-// item, because each step is a trip to memory.
+// The place of the set bit of `word` that has `rank` set bits below it.
+__device__ __forceinline__ int bit_of_rank(uint32_t word, int rank) {
+  int place = 0;
+#pragma unroll
+  for (int width = 16; width > 0; width /= 2) {
+    const int below = __popc(word >> place & ((1u << width) - 1));
+    if (rank >= below) {
+      rank -= below;
+      place += width;
+    }
+  }
+  return place;
+}
+
+// Hands out batches in order. What the next items need is fetched ahead, one step of the chain ticket -> tile -> mask an
+// item.
 template <class P>
-class JobQueue {
+class BatchQueue {
  public:
-  __device__ JobQueue(const Problem& p, const TileWork& work, int lane)
-      : p_(p), work_(work), lane_(lane),
-        items_(work.tiles * work.channel_blocks * work.box_blocks) {
+  __device__ BatchQueue(const Problem& p, const TileTables<typename P::C>& tables, const TileWork& work, int lane)
+      : p_(p), tables_(tables), work_(work), lane_(lane), items_(work.tiles * work.channel_blocks * work.box_blocks) {
     tickets_[0] = take();
     tickets_[1] = take();
     tickets_[2] = take();
@@ -178,49 +223,56 @@ class JobQueue {
     begin_item();
   }
 
-  __device__ Job next() {
-    if (tickets_[0] >= items_) return {{kExit, 0, 0, {}}, 0};
-    for (;;) {
-      while (word_ < 32 && word_mask_ == 0) {
-        ++word_;
-        word_mask_ = word_ < 32 ? __shfl_sync(0xffffffffu, current_mask_, word_) : 0;
-      }
-      if (word_mask_ != 0) {
-        const int32_t box = (chunk_ + word_) * 32 + __ffs(static_cast<int>(word_mask_)) - 1;
-        word_mask_ &= word_mask_ - 1;
-        return {{kHasBox, tile_, block_, item_}, box};
-      }
-      chunk_ += 32;
-      if (chunk_ * 32 >= last_) break;
-      current_mask_ = load_mask(tile_, chunk_, first_, last_);
-      word_ = 0;
-      word_mask_ = __shfl_sync(0xffffffffu, current_mask_, 0);
+  __device__ Batch<P> next() {
+    Batch<P> batch{};
+    batch.exits = tickets_[0] >= items_;
+    if (batch.exits) return batch;
+    while (taken_ == total_ && (chunk_ + 32) * 32 < last_) begin_chunk(chunk_ + 32, load_mask(tile_, chunk_ + 32));
+    batch.tile = tile_;
+    batch.block = block_;
+    batch.item = item_;
+    batch.count = total_ - taken_ < 32 ? total_ - taken_ : 32;
+    const int rank = taken_ + lane_;
+    int word = 0;
+#pragma unroll
+    for (int step = 16; step > 0; step /= 2) {
+      if (rank >= __shfl_sync(kAllLanes, ends_, word + step - 1)) word += step;
     }
-    const Job end{{kLastOfItem, tile_, block_, item_}, 0};
-    tickets_[0] = tickets_[1];
-    tickets_[1] = tickets_[2];
-    tickets_[2] = take();
-    tiles_[0] = tiles_[1];
-    tiles_[1] = tile_of(tickets_[1]);
-    begin_item();
-    return end;
+    const uint32_t bits = __shfl_sync(kAllLanes, mask_bits_, word);
+    const int before = __shfl_sync(kAllLanes, ends_, word) - __popc(bits);
+    batch.box = (chunk_ + word) * 32 + bit_of_rank(bits, rank - before);
+    batch.look_up(tables_, lane_);
+    taken_ += batch.count;
+    batch.ends_item = taken_ == total_ && (chunk_ + 32) * 32 >= last_;
+    if (batch.ends_item) {
+      tickets_[0] = tickets_[1];
+      tickets_[1] = tickets_[2];
+      tickets_[2] = take();
+      tiles_[0] = tiles_[1];
+      tiles_[1] = tile_of(tickets_[1]);
+      begin_item();
+    }
+    return batch;
   }
 
  private:
   __device__ int32_t take() {
     int32_t ticket = 0;
     if (lane_ == 0) ticket = atomicAdd(&work_.next[0], 1);
-    return __shfl_sync(0xffffffffu, ticket, 0);
+    return __shfl_sync(kAllLanes, ticket, 0);
   }
   __device__ int32_t tile_of(int32_t ticket) const { return ticket < items_ ? work_.order[ticket % work_.tiles] : 0; }
   __device__ int32_t block_of(int32_t ticket) const { return ticket / work_.tiles % work_.box_blocks; }
 
-  // Word `chunk + lane` of a tile's mask, cut to the boxes [first, last).
-  __device__ uint32_t load_mask(int32_t tile, int32_t chunk, int32_t first, int32_t last) const {
+  // Word `chunk + lane` of a tile's mask, cut to the boxes [first_, last_).
+  __device__ uint32_t load_mask(int32_t tile, int32_t chunk) const {
     const int32_t word = chunk + lane_;
-    if (word >= work_.mask_words || word * 32LL >= last) return 0;
-    uint32_t mask = work_.masks[static_cast<int64_t>(tile) * work_.mask_words + word];
-    if (word * 32 < first) mask &= 0xffffffffu << (first - word * 32);
+    return word < work_.mask_words && word * 32LL < last_
+               ? cut(work_.masks[static_cast<int64_t>(tile) * work_.mask_words + word], word, first_, last_)
+               : 0;
+  }
+  static __device__ uint32_t cut(uint32_t mask, int32_t word, int32_t first, int32_t last) {
+    if (word * 32 < first) mask &= first - word * 32 < 32 ? kAllLanes << (first - word * 32) : 0u;
     if (last - word * 32 < 32) mask &= (1u << (last - word * 32)) - 1;
     return mask;
   }
@@ -229,28 +281,42 @@ class JobQueue {
     const int64_t end = (block + 1) * p_.rois_per_block;
     return static_cast<int32_t>(end < p_.num_rois ? end : p_.num_rois);
   }
+  // The lane's word of an item's first chunk, not yet cut.
   __device__ uint32_t first_mask(int32_t ticket, int32_t tile) const {
     if (ticket >= items_) return 0;
-    const int32_t block = block_of(ticket);
-    return load_mask(tile, first_box(block) / 32, first_box(block), last_box(block));
+    const int32_t word = first_box(block_of(ticket)) / 32 + lane_;
+    return word < work_.mask_words ? work_.masks[static_cast<int64_t>(tile) * work_.mask_words + word] : 0;
+  }
+
+  __device__ void begin_chunk(int32_t chunk, uint32_t mask) {
+    chunk_ = chunk;
+    mask_bits_ = mask;
+    ends_ = __popc(mask);
+#pragma unroll
+    for (int step = 1; step < 32; step *= 2) {
+      const int32_t before = __shfl_up_sync(kAllLanes, ends_, step);
+      if (lane_ >= step) ends_ += before;
+    }
+    total_ = __shfl_sync(kAllLanes, ends_, 31);
+    taken_ = 0;
   }
 
   // Makes tickets_[0] the current item and asks for the mask of the one after it.
   __device__ void begin_item() {
+    if (tickets_[0] >= items_) return;
     tile_ = tiles_[0];
     block_ = block_of(tickets_[0]);
     // Channel block outermost, so that the tiles in flight share gradient bins; then blocks of boxes; then heavy tiles.
     item_ = place_of<P>(p_, work_, tile_, tickets_[0] / work_.tiles / work_.box_blocks);
     first_ = first_box(block_);
     last_ = last_box(block_);
-    chunk_ = first_ / 32;
-    current_mask_ = mask_;
-    word_ = 0;
-    word_mask_ = __shfl_sync(0xffffffffu, current_mask_, 0);
+    const int32_t word = first_ / 32 + lane_;
+    begin_chunk(first_ / 32, word * 32LL < last_ ? cut(mask_, word, first_, last_) : 0);
     mask_ = first_mask(tickets_[1], tiles_[1]);
   }
 
   const Problem& p_;
+  const TileTables<typename P::C>& tables_;
   const TileWork& work_;
   const int lane_;
   const int32_t items_;
@@ -259,134 +325,105 @@ class JobQueue {
   uint32_t mask_;  // of the item after the current one
   int32_t tile_, block_, first_, last_;
   TileItem item_;
-  int32_t chunk_, word_;
-  uint32_t current_mask_, word_mask_;
+  int32_t chunk_;       // the first of the 32 mask words at hand, one a lane
+  uint32_t mask_bits_;  // the lane's
+  int32_t ends_;        // boxes up to the lane's word
+  int32_t total_, taken_;
 };
 
-// The records of a box's units within a tile: lane u holds column unit u, lane 16 + v row unit v, 0 beyond the image.
-constexpr int kFirstYLane = 16;
-
-template <class P>
-__device__ __forceinline__ UnitRecord load_record(const TileTables<typename P::C>& tables, const Job& job, int lane) {
-  static_assert(P::kColumnUnits <= kFirstYLane && P::kConsumers <= 32 - kFirstYLane);
-  UnitRecord record{0};
-  if (job.header.flags != kHasBox) return record;
-  const int32_t x_unit = job.header.item.column / kUnitColumns + lane;
-  const int32_t y_unit = job.header.item.row / kUnitRows + lane - kFirstYLane;
-  if (lane < P::kColumnUnits && x_unit < tables.x_units) record = tables.x_record(job.box, x_unit);
-  if (lane >= kFirstYLane && lane < kFirstYLane + P::kConsumers && y_unit < tables.y_units) {
-    record = tables.y_record(job.box, y_unit);
-  }
-  return record;
-}
-
-// The entries of one axis of a box within a tile: a run of the box's table.
-template <typename C, int kPixels, int kSlots>
-struct TileEntries {
-  UnitWeights<C, kPixels> entry[kSlots];
-  int32_t count;
-
-  // `first_lane` holds the record of the first of `units` units; the records become relative to the run.
-  __device__ __forceinline__ void load(const UnitWeights<C, kPixels>* table, int first_lane, int units, int lane,
-                                       UnitRecord& record) {
-    const UnitRecord first{__shfl_sync(kAllLanes, record.bits, first_lane)};
-    const UnitRecord last{__shfl_sync(kAllLanes, record.bits, first_lane + units - 1)};
-    count = last.end() - first.start();
-    if (lane >= first_lane && lane < first_lane + units) record.bits -= static_cast<uint32_t>(first.start()) << 16;
+// Sends `count` entries of one axis of a box on their way to a stage.
+template <int kSlots, typename C, int kPixels>
+__device__ __forceinline__ void copy_entries(UnitWeights<C, kPixels>* to, const UnitWeights<C, kPixels>* from,
+                                             int count, int lane) {
+  using Entry = UnitWeights<C, kPixels>;
+  constexpr int kBytes = sizeof(Entry) < 16 ? sizeof(Entry) : 16;
 #pragma unroll
-    for (int slot = 0; slot < kSlots; ++slot) {
-      const int at = slot * 32 + lane;
-      if (at < count) entry[slot] = table[first.start() + at];
+  for (int slot = 0; slot < kSlots; ++slot) {
+    const int at = slot * 32 + lane;
+    if (at >= count) break;
+#pragma unroll
+    for (int part = 0; part < static_cast<int>(sizeof(Entry)); part += kBytes) {
+      async_copy<kBytes>(reinterpret_cast<char*>(to + at) + part, reinterpret_cast<const char*>(from + at) + part);
     }
   }
-
-  __device__ __forceinline__ void store(UnitWeights<C, kPixels>* to, int lane) const {
-#pragma unroll
-    for (int slot = 0; slot < kSlots; ++slot) {
-      const int at = slot * 32 + lane;
-      if (at < count) to[at] = entry[slot];
-    }
-  }
-};
-
-// A box's weights on their way to a stage.
-template <class P>
-struct BoxWeights {
-  UnitRecord record;
-  TileEntries<typename P::C, kUnitColumns, P::kXSlots> x;
-  TileEntries<typename P::C, kUnitRows, P::kYSlots> y;
-};
-
-// A box that is not tabulated has no entries here: its tile is summed again, exactly.
-template <class P>
-__device__ __forceinline__ BoxWeights<P> load_weights(const TileTables<typename P::C>& tables, Job& job,
-                                                      UnitRecord record, int lane) {
-  BoxWeights<P> weights;
-  weights.record = record;
-  weights.x.count = 0;
-  weights.y.count = 0;
-  if (job.header.flags != kHasBox) return weights;
-  if (__any_sync(kAllLanes, record.bits == kUntabulated)) {
-    job.header.flags = kUntabulatedBox;
-    return weights;
-  }
-  const int32_t x_left = tables.x_units - job.header.item.column / kUnitColumns;
-  const int32_t y_left = tables.y_units - job.header.item.row / kUnitRows;
-  weights.x.load(tables.x_entries + static_cast<int64_t>(job.box) * tables.x_capacity, 0,
-                 x_left < P::kColumnUnits ? x_left : P::kColumnUnits, lane, weights.record);
-  weights.y.load(tables.y_entries + static_cast<int64_t>(job.box) * tables.y_capacity, kFirstYLane,
-                 y_left < P::kConsumers ? y_left : P::kConsumers, lane, weights.record);
-  return weights;
 }
 
-template <class P>
-__device__ __forceinline__ void store_weights(const StageLayout<P>& layout, const BoxWeights<P>& weights, char* stage,
-                                              int lane) {
-  using C = typename P::C;
-  if (lane < P::kColumnUnits) {
-    reinterpret_cast<UnitRecord*>(stage + layout.x_records_at)[lane] = weights.record;
-  } else if (lane >= kFirstYLane && lane < kFirstYLane + P::kConsumers) {
-    reinterpret_cast<UnitRecord*>(stage + layout.y_records_at)[lane - kFirstYLane] = weights.record;
-  }
-  weights.x.store(reinterpret_cast<UnitWeights<C, kUnitColumns>*>(stage + layout.x_at), lane);
-  weights.y.store(reinterpret_cast<UnitWeights<C, kUnitRows>*>(stage + layout.y_at), lane);
-}
-
-// Three jobs are in flight: the records of one, the weights of the one before, the stage of the one before that.
+// Everything of a box arrives at its stage by itself; the producer is by then some stages ahead.
 template <class P>
 __device__ void produce(const Problem& p, const BackwardBuffers<typename P::T>& b,
                         const TileTables<typename P::C>& tables, const TileWork& work, const StageLayout<P>& layout,
                         Ring ring, int lane) {
+  using XEntry = typename TileTables<typename P::C>::XEntry;
+  using YEntry = typename TileTables<typename P::C>::YEntry;
   constexpr int32_t kElementBytes = static_cast<int32_t>(sizeof(typename P::T));
-  JobQueue<P> queue(p, work, lane);
-  Job staged = queue.next();
-  UnitRecord record = load_record<P>(tables, staged, lane);
-  BoxWeights<P> weights = load_weights<P>(tables, staged, record, lane);
-  Job following = queue.next();
-  record = load_record<P>(tables, following, lane);
-  for (;;) {
-    barrier_wait(&ring.empty[ring.index], ring.phase ^ 1);
-    char* stage = ring.stages + ring.index * layout.stage_bytes;
-    uint32_t bytes = 0;
-    if (staged.header.flags == kHasBox) {
-      bytes = static_cast<uint32_t>(staged.header.item.channels * layout.bins * kElementBytes);
-      if (lane == 0) {
-        bulk_copy(stage, b.grad_output + (static_cast<int64_t>(staged.box) * p.c + staged.header.item.channel) * layout.bins,
-                  bytes, &ring.full[ring.index]);
-      }
-      store_weights<P>(layout, weights, stage, lane);
-    }
-    if (lane == 0) *reinterpret_cast<StageHeader*>(stage + layout.header_at) = staged.header;
+  static_assert(P::kColumnUnits + P::kConsumers <= 32, "a record a lane");
+  BatchQueue<P> queue(p, tables, work, lane);
+  Batch<P> batch = queue.next();
+  Batch<P> following = queue.next();
+  // Hands a stage to the consumers once `bytes` of bulk copies and every lane's copies have arrived.
+  const auto publish = [&](uint32_t bytes) {
+    async_copies_arrive(&ring.full[ring.index]);
     __syncwarp();
     if (lane == 0) barrier_arrive_expect(&ring.full[ring.index], bytes);
     ring.advance();
-    if (staged.header.flags == kExit) return;
-    const Job later = queue.next();
-    weights = load_weights<P>(tables, following, record, lane);
-    record = load_record<P>(tables, later, lane);
-    staged = following;
-    following = later;
+  };
+  const auto stage_of = [&] {
+    barrier_wait(&ring.empty[ring.index], ring.phase ^ 1);
+    return ring.stages + ring.index * layout.stage_bytes;
+  };
+  while (!batch.exits) {
+    const int x_start = batch.x_first.start(), x_count = batch.x_last.end() - x_start;
+    const int y_start = batch.y_first.start(), y_count = batch.y_last.end() - y_start;
+    const bool untabulated = batch.x_first.bits == kUntabulated || batch.y_first.bits == kUntabulated;
+    const uint32_t left_out = __ballot_sync(kAllLanes, lane < batch.count && untabulated);
+    const uint32_t packed = static_cast<uint32_t>(x_start) | static_cast<uint32_t>(y_start) << 16;
+    const uint32_t counts = static_cast<uint32_t>(x_count) | static_cast<uint32_t>(y_count) << 16;
+    // The lane's record: column units first, then row units; none beyond the image.
+    const bool is_x = lane < P::kColumnUnits;
+    const int32_t unit =
+        is_x ? batch.item.column / kUnitColumns + lane : batch.item.row / kUnitRows + lane - P::kColumnUnits;
+    const int32_t units = is_x ? tables.x_units : tables.y_units;
+    const UnitRecord* records = (is_x ? tables.x_records : tables.y_records) + (unit < units ? unit : 0);
+    const uint32_t record_at =
+        is_x ? layout.x_records_at + lane * 4 : layout.y_records_at + (lane - P::kColumnUnits) * 4;
+    const uint32_t bytes = static_cast<uint32_t>(batch.item.channels * layout.bins * kElementBytes);
+    const typename P::T* grad = b.grad_output + static_cast<int64_t>(batch.item.channel) * layout.bins;
+    const int64_t box_stride = static_cast<int64_t>(p.c) * layout.bins;
+    for (int i = 0; i < batch.count; ++i) {
+      const int64_t box = __shfl_sync(kAllLanes, batch.box, i);
+      const uint32_t starts = __shfl_sync(kAllLanes, packed, i), lengths = __shfl_sync(kAllLanes, counts, i);
+      const bool has_weights = (left_out >> i & 1u) == 0;
+      char* stage = stage_of();
+      if (lane == 0) {
+        bulk_copy(stage, grad + box * box_stride, bytes, &ring.full[ring.index]);
+        reinterpret_cast<StageHeader*>(stage + layout.header_at)->flags = has_weights ? kHasBox : kUntabulatedBox;
+      }
+      if (has_weights) {
+        if (lane < P::kColumnUnits + P::kConsumers) {
+          async_copy_or_zero(stage + record_at, records + box * units, unit < units);
+        }
+        copy_entries<P::kXSlots>(reinterpret_cast<XEntry*>(stage + layout.x_at),
+                                 tables.x_entries + box * tables.x_capacity + (starts & 0xffffu),
+                                 static_cast<int>(lengths & 0xffffu), lane);
+        copy_entries<P::kYSlots>(reinterpret_cast<YEntry*>(stage + layout.y_at),
+                                 tables.y_entries + box * tables.y_capacity + (starts >> 16),
+                                 static_cast<int>(lengths >> 16), lane);
+      }
+      publish(bytes);
+    }
+    if (batch.ends_item) {
+      char* stage = stage_of();
+      if (lane == 0) {
+        *reinterpret_cast<StageHeader*>(stage + layout.header_at) = {kLastOfItem, batch.tile, batch.block, batch.item};
+      }
+      publish(0);
+    }
+    batch = following;
+    following = queue.next();
   }
+  char* stage = stage_of();
+  if (lane == 0) reinterpret_cast<StageHeader*>(stage + layout.header_at)->flags = kExit;
+  publish(0);
 }
 
 // --- the consumers ---------------------------------------------------------------------------------------------------
@@ -417,7 +454,8 @@ __device__ __forceinline__ void add_box(const StageLayout<P>& layout, const char
   using C = typename P::C;
   using XEntry = UnitWeights<C, kUnitColumns>;
   using YEntry = UnitWeights<C, kUnitRows>;
-  const YEntry* y_entries = reinterpret_cast<const YEntry*>(stage + layout.y_at) + rows.start();
+  const int y_run = reinterpret_cast<const UnitRecord*>(stage + layout.y_records_at)->start();
+  const YEntry* y_entries = reinterpret_cast<const YEntry*>(stage + layout.y_at) + (rows.start() - y_run);
   YEntry held[kPh > 0 ? kPh : 1];
   if constexpr (kPh > 0) {
 #pragma unroll
@@ -436,7 +474,7 @@ __device__ __forceinline__ void add_box(const StageLayout<P>& layout, const char
   }
 #pragma unroll
   for (int unit = 0; unit < P::kColumnUnits; ++unit) {
-    const XEntry* entry = x_entries + columns[unit].start();
+    const XEntry* entry = x_entries + (columns[unit].start() - columns[0].start());
     const T* values = grad + columns[unit].first_bin();
 #pragma unroll 1
     for (int left = columns[unit].count(); left > 0; --left, ++entry, ++values) {
@@ -696,7 +734,7 @@ __global__ void __launch_bounds__(P::kThreads, P::kCtasPerMultiprocessor)
   __shared__ uint64_t empty[P::kMaxStages];
   if (threadIdx.x == 0) {
     for (int s = 0; s < stages; ++s) {
-      barrier_init(&full[s], 1);
+      barrier_init(&full[s], 1 + 32);  // the producer's announcement of bulk copies, and its lanes' copies
       barrier_init(&empty[s], P::kConsumers);
     }
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");

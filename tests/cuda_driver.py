@@ -36,6 +36,12 @@ class Driver:
         """Makes the context the calling thread's."""
         self.call("cuCtxSetCurrent", self._context)
 
+    def current_context(self) -> int:
+        """The calling thread's context; 0 for none."""
+        found = ctypes.c_void_p()
+        self.call("cuCtxGetCurrent", ctypes.byref(found))
+        return found.value or 0
+
     def status(self, name: str, *arguments: Any) -> int:
         return int(getattr(self._library, name)(*arguments))
 
@@ -119,10 +125,12 @@ class Graph:
     def nodes(self) -> Counter[str]:
         """How many nodes of each kind it has."""
         count = ctypes.c_size_t()
+        kinds: Counter[str] = Counter()
         driver().call("cuGraphGetNodes", self._graph, None, ctypes.byref(count))
+        if count.value == 0:
+            return kinds  # the driver takes no array without entries
         nodes = (ctypes.c_void_p * count.value)()
         driver().call("cuGraphGetNodes", self._graph, nodes, ctypes.byref(count))
-        kinds: Counter[str] = Counter()
         for node in nodes:
             kind = ctypes.c_int()
             driver().call("cuGraphNodeGetType", ctypes.c_void_p(node), ctypes.byref(kind))

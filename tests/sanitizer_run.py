@@ -22,14 +22,12 @@ from native_memory import FILLS, Apart
 from raw_abi import Library, symbols
 
 
-def chosen(symbol_pattern: str, only_special: bool) -> Iterator[Case]:
-    """The cases of the symbols that match: bad data, special data, and unless left out everything else."""
+def chosen(symbol_pattern: str) -> Iterator[Case]:
+    """The bad data and the fixed cases of the symbols that match."""
     for symbol in symbols():
         if re.fullmatch(symbol_pattern, symbol.name):
             yield from (bad_data.case(symbol, mix, size) for mix in bad_data.MIXES for size in bad_data.SIZES)
-            for problem in bits_cases.PROBLEMS[symbol.operator.family]:
-                if not only_special or problem.name in ("typical", "special", "bad-ids"):
-                    yield bits_cases.case(symbol, problem)
+            yield from (bits_cases.case(symbol, problem) for problem in bits_cases.PROBLEMS[symbol.operator.family])
 
 
 def results(case: Case, library: Library, fill_workspace: bool) -> dict[str, bytes]:
@@ -47,13 +45,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--backend", choices=["cpu", "cuda"], default="cuda")
     parser.add_argument("--symbols", default=".*", metavar="REGEX", help="which symbols, such as 'pad_.*_f32'")
-    parser.add_argument("--short", action="store_true", help="of the fixed cases the typical and special ones alone")
     parser.add_argument("--fresh-workspace", action="store_true", help="leave scratch unwritten, for initcheck")
     options = parser.parse_args()
     library, on_host = Library(options.backend), Library("cpu")
     committed = bits_run.committed()
     wrong, count = [], 0
-    for case in chosen(options.symbols, options.short):
+    for case in chosen(options.symbols):
         found = hashed(results(case, library, not options.fresh_workspace))
         expected = committed[case.name] if case.name in committed else hashed(results(case, on_host, True))
         wrong += [case.name] if found != expected else []

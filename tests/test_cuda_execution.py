@@ -193,6 +193,28 @@ def test_a_call_that_waits_is_seen(name: str) -> None:
     assert returns(waiting) is not None
 
 
+# ---- the calling thread
+
+
+def test_a_thread_without_a_context_gets_none() -> None:
+    """The stream's context is made current for the call alone."""
+    case = cases_of(symbols()[0])[0]
+    placed = bench(case, "loose")
+    placed.write(FILLS[0])
+    seen: list[int] = []
+
+    def call() -> None:
+        seen.append(driver().current_context())
+        placed.run(stream().handle)
+        seen.append(driver().current_context())
+
+    with ThreadPoolExecutor(1) as fresh:
+        fresh.submit(call).result()
+    assert seen == [0, 0]
+    stream().synchronize()
+    assert_committed(placed)
+
+
 # ---- two streams
 
 

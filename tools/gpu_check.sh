@@ -11,6 +11,13 @@ native=$work/native
 mkdir -p "$work" "$logs"
 logs=$(realpath "$logs")
 
+# Kernels that racecheck cannot judge, by a part of the mangled name:
+# - roi_align's sum_tiles feeds a ring in shared memory through mbarriers. One lane arrives for its warp after
+#   __syncwarp(); racecheck then sees the other lanes' accesses as unordered. With every lane arriving it sees no hazard.
+# - segment's select_in_table keeps a filter that is read and written without order on purpose (volatile, so each access
+#   is one whole word): what is out of date there costs a second look and changes no result.
+not_raced=(--kernel-name-exclude 'regex=roi_align.*sum_tiles' --kernel-name-exclude 'regex=segment.*select_in_table')
+
 summary=()
 failed=0
 figure= # what a step found, for its line in the summary
@@ -115,7 +122,10 @@ sanitize() {
     return 1
   fi
   echo "---- above: the planted fault; below: the library"
-  PYTHONPATH=. timeout 200 compute-sanitizer --tool "$tool" --error-exitcode 3 python3 tests/sanitizer_run.py "$@"
+  local excluded=()
+  [[ $tool == racecheck ]] && excluded=("${not_raced[@]}")
+  PYTHONPATH=. timeout 200 compute-sanitizer --tool "$tool" --error-exitcode 3 "${excluded[@]}" \
+    python3 tests/sanitizer_run.py "$@"
   local status=$?
   figure=$(grep ' cases on cuda' "$logs/$tool.log")
   return $status
@@ -132,8 +142,8 @@ check ctest native_tests
 check pytest python_tests
 check bits bits
 check memcheck sanitize memcheck
-check racecheck sanitize racecheck --short
-check initcheck sanitize initcheck --short --fresh-workspace
+check racecheck sanitize racecheck
+check initcheck sanitize initcheck --fresh-workspace
 if [[ $(git status --porcelain 2>/dev/null) != "$before" ]]; then
   echo "the working tree has changed:"
   git status --short

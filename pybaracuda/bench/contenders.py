@@ -28,9 +28,8 @@ from .place import Place, Tensor
 Tensors = Mapping[str, Tensor]
 _THREADS = "BARACUDA_NUM_THREADS"
 _TOKENS = {name: token for token, name in DTYPE_NAMES.items()}
-# JAX's calls are timed back to back: so many bytes must pass between two uses of the same arrays, more than the caches.
-_JAX_BYTES = 128 << 20
-_JAX_MOST_COPIES = 12
+# As much as the device's own flush.
+_JAX_FLUSH_BYTES = 512 << 20
 
 
 class MissingError(Exception):
@@ -42,7 +41,7 @@ class Contender:
     """One way to run the case. `results` answers what the last run wrote, None for an output that it lacks.
 
     `less` is timed too and subtracted. `batch` is set where single calls cannot be timed on the device: it enqueues so
-    many runs as it answers, ends only when all are done, and its host time is divided by that number.
+    many runs as it is told and waits for all of them; `less_batch` does the same without what is to be timed.
     """
 
     name: str
@@ -50,8 +49,8 @@ class Contender:
     results: Callable[[], list[Tensor | None]]
     note: str = ""
     less: Callable[[], Any] | None = None
-    batch: Callable[[int], int] | None = None
-    less_batch: Callable[[int], int] | None = None
+    batch: Callable[[int], None] | None = None
+    less_batch: Callable[[int], None] | None = None
     zeroing: Contender | None = None
 
 
@@ -260,9 +259,9 @@ class Cupy(_Holding):
 class Jax(Framework):
     """JAX, jitted, on arrays of its own.
 
-    Its work cannot be seen by events on another stream. On a GPU it is timed by the host's clock over calls that are
-    enqueued back to back, which hides launches; each call works on as many copies of the arrays as the caches need to
-    forget them in between.
+    On a GPU its stream cannot be seen by events. There, calls are enqueued back to back, each after a flush of JAX's
+    own, which also gives the host time to enqueue, and the host's clock runs until all are done; the flushes' share is
+    subtracted, or that of flushes and forwards.
     """
 
     def __init__(self, place: Place) -> None:
@@ -282,43 +281,36 @@ class Jax(Framework):
         call: JaxCall | None = case.jax_call(jax)
         if call is None:
             return {}
-        on_host = self._place.backend == "cpu"
-        moved = sum(tensor.nbytes for tensor in tensors.values())
-        copies = 1 if on_host else min(-(-_JAX_BYTES // moved), _JAX_MOST_COPIES)
-        sets = [[jax.device_put(inputs[name], self._device) for name in call.inputs] for _ in range(copies)]
+        arrays = [jax.device_put(inputs[name], self._device) for name in call.inputs]
+        function, less = jax.jit(call.function), None if call.less is None else jax.jit(call.less)
         last: list[Any] = []
 
-        def compiled(function: Callable[..., Any]) -> Callable[[], Any]:
-            repeated = jax.jit(lambda sets: [function(*each) for each in sets])
-            return lambda: repeated(sets)
-
-        function = compiled(call.function)
-
         def run() -> None:
-            last[:] = jax.block_until_ready(function())
+            answer = jax.block_until_ready(function(*arrays))
+            last[:] = answer if isinstance(answer, tuple | list) else [answer]
 
-        def results() -> list[Tensor | None]:
-            first = last[0]
-            return [self._unwrap(each) for each in (first if isinstance(first, tuple | list) else (first,))]
-
-        def batch(of: Callable[[], Any]) -> Callable[[int], int]:
-            def enqueue(calls: int) -> int:
-                found = None
-                for _ in range(calls):
-                    found = of()
-                jax.block_until_ready(found)
-                return calls * copies
-
-            return enqueue
-
-        contender = Contender("JAX", run, results, call.note)
-        less = None if call.less is None else compiled(call.less)
-        if on_host:
-            contender.less = None if less is None else lambda: jax.block_until_ready(less())
+        contender = Contender("JAX", run, lambda: [self._unwrap(each) for each in last], call.note)
+        if self._place.backend == "cpu":
+            contender.less = None if less is None else lambda: jax.block_until_ready(less(*arrays))
         else:
-            contender.batch = batch(function)
-            contender.less_batch = None if less is None else batch(less)
+            contender.batch = self._batch(lambda: function(*arrays))
+            contender.less_batch = self._batch(lambda: None if less is None else less(*arrays))
         return {"JAX": contender}
+
+    def _batch(self, enqueue: Callable[[], Any]) -> Callable[[int], None]:
+        """So many calls, each behind a flush."""
+        jax = self._jax
+        flush = jax.jit(lambda values: values + 1, donate_argnums=0)
+        trash = [jax.numpy.zeros(_JAX_FLUSH_BYTES // 4, np.int32, device=self._device)]
+
+        def batch(calls: int) -> None:
+            found = None
+            for _ in range(calls):
+                trash[0] = flush(trash[0])
+                found = enqueue()
+            jax.block_until_ready((trash[0], found))
+
+        return batch
 
     def _unwrap(self, array: Any) -> Tensor:
         if self._place.backend == "cpu":

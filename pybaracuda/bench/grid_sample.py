@@ -27,16 +27,16 @@ C = TypeVar("C", bound="_GridSample")
 
 
 def smooth_grid(n: int, rows: int, columns: int, rng: np.random.Generator) -> Array:
-    """A slight rotation, shrinking and shift, and a wave of a hundredth of the image on top; another for each image."""
+    """A rotation by a fifth, a little shrinking and shift, and a wave of a hundredth of the image; each image's own."""
     x, y = ((2 * np.arange(extent) + 1) / extent - 1 for extent in (columns, rows))
     y = y[:, None]
     grid = np.empty((n, rows, columns, 2))
     for image in grid:
-        angle, size = rng.uniform(0.08, 0.12), rng.uniform(0.93, 0.97)
+        angle, size = rng.uniform(0.18, 0.22), rng.uniform(0.93, 0.97)
         shift_x, shift_y = rng.uniform(-0.04, 0.04, 2)
         phase_x, phase_y = rng.uniform(0, 2 * np.pi, 2)
-        image[..., 0] = size * x + angle * y + shift_x
-        image[..., 1] = -angle * x + size * y + shift_y
+        image[..., 0] = size * (np.cos(angle) * x + np.sin(angle) * y) + shift_x
+        image[..., 1] = size * (np.cos(angle) * y - np.sin(angle) * x) + shift_y
         wave_x, wave_y = np.sin(7 * image[..., 1] + phase_x), np.sin(7 * image[..., 0] + phase_y)
         image[..., 0] += 0.01 * wave_x
         image[..., 1] += 0.01 * wave_y

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,23 +17,25 @@ from .grid_sample import smooth_grid
 from .place import Place
 from .results import HostResult, summary
 
-_BATCHES, _CALLS = 25, 200
+# A batch is short enough not to fill a device's queue, where the host would wait.
+_BATCHES, _CALLS = 101, 20
 # Five tensors, two of them outputs: the most that any operator has.
 _N, _C, _H, _W = 1, 1, 4, 4
 # Microseconds beyond the kernel that each way to call may cost.
 _BOUND_LIMIT, _RUN_LIMIT, _NUMPY_LIMIT, _TORCH_LIMIT = 2.0, 4.0, 10.0, 12.0
 
 
-def _samples(call: Callable[[], Any], wait: Callable[[], None]) -> list[float]:
-    """Seconds of one call in each batch; the queue of a device is emptied between batches, outside the clock."""
-    found = []
+def _samples(calls: Sequence[Callable[[], Any]], wait: Callable[[], None]) -> list[list[float]]:
+    """Seconds of one call in each batch, in turns; a device's queue is emptied between batches, outside the clock."""
+    found: list[list[float]] = [[] for _ in calls]
     for _ in range(_BATCHES + 1):
-        wait()
-        start = time.perf_counter()
-        for _ in range(_CALLS):
-            call()
-        found.append((time.perf_counter() - start) / _CALLS)
-    return found[1:]  # the first one warms up
+        for call, seconds in zip(calls, found, strict=True):
+            wait()
+            start = time.perf_counter()
+            for _ in range(_CALLS):
+                call()
+            seconds.append((time.perf_counter() - start) / _CALLS)
+    return [seconds[1:] for seconds in found]  # the first one warms up
 
 
 def _arrays() -> dict[str, Any]:
@@ -59,30 +61,26 @@ def measure(place: Place, frameworks: list[Framework]) -> Iterator[HostResult]:
     bound = plan.bind(**raw)
     function, block = plan._function, bound._block
 
-    def result(name: str, call: Callable[[], Any], limit: float | None, note: str = "") -> HostResult:
-        # Both in turns, since the machine changes its speed.
-        timed, bare = _samples(call, place.wait), _samples(lambda: function(block), place.wait)
-        return HostResult(name, summary(timed), summary(bare).us, limit, note)
+    def result(name: str, call: Callable[[], Any], limit: float) -> HostResult:
+        timed, bare = _samples([call, lambda: function(block)], place.wait)
+        return HostResult(name, summary(timed), summary(bare).us, limit)
+
+    def alone(name: str, call: Callable[[], Any], note: str) -> HostResult:
+        (timed,) = _samples([call], place.wait)
+        return HostResult(name, summary(timed), note=note)
 
     yield result("plan.bind(...), called again", bound, _BOUND_LIMIT)
     yield result("plan.run(...) with raw pointers", lambda: plan.run(**raw), _RUN_LIMIT)
-    yield result("plan.bind(...) itself with raw pointers", lambda: plan.bind(**raw), None, "runs nothing")
+    yield alone("plan.bind(...) itself with raw pointers", lambda: plan.bind(**raw), "runs nothing")
     if place.backend == "cpu":
         call = pybaracuda.grid_sample_backward
         yield result("array function on NumPy arrays", lambda: call(*arrays.values()), _NUMPY_LIMIT)
     torch = next((each for each in frameworks if isinstance(each, Torch)), None)
     if torch is not None:
-        yield from _with_torch(place, torch, result, arrays)
+        given = [torch.module.from_numpy(array).to(place.backend) for array in arrays.values()]
+        ours, eager = pybaracuda.grid_sample_backward, torch.module.ops.aten.grid_sampler_2d_backward
+        yield result("array function on torch tensors", lambda: ours(*given), _TORCH_LIMIT)
+        options = (0, 0, False, [True, True])
+        yield alone("torch grid_sampler_2d_backward", lambda: eager(*given, *options), "PyTorch's own eager call")
     place.wait()
     place.release()
-
-
-def _with_torch(place: Place, framework: Torch, result: Callable[..., HostResult], arrays: Any) -> Iterator[HostResult]:
-    torch = framework.module
-    device = "cuda" if place.backend == "cuda" else "cpu"
-    given = [torch.from_numpy(array).to(device) for array in arrays.values()]
-    call = pybaracuda.grid_sample_backward
-    yield result("array function on torch tensors", lambda: call(*given), _TORCH_LIMIT)
-    eager, both = torch.ops.aten.grid_sampler_2d_backward, [True, True]
-    note = "PyTorch's own eager call of the same operator, whole"
-    yield result("torch grid_sampler_2d_backward", lambda: eager(*given, 0, 0, False, both), None, note)

@@ -24,9 +24,9 @@ from .results import Contestant, RowResult, Timing, summary
 _POISONS = (0xFF, 0xA5)
 # Runs after the first whose outputs must have its bits, for ours and for peers.
 _OUR_REPEATS, _PEER_REPEATS = 5, 3
-# Where a call is timed in batches: batches, and how long one should at least last.
-_BATCHES, _BATCH_SECONDS = 7, 0.02
-_MOST_CALLS = 400
+# Where a call is timed in batches: batches, how long one should last, and calls in one.
+_BATCHES, _BATCH_SECONDS = 11, 0.02
+_FEWEST_CALLS, _MOST_CALLS = 4, 40
 # An error that no rounding explains: NaN poison that was added to, say.
 _WRONG = 0.5
 
@@ -114,19 +114,18 @@ def _moved(case: Case, inputs: dict[str, Array], outputs: Sequence[Tensor]) -> i
     return read + sum(output.nbytes for output in outputs)
 
 
-def _batched(batch: Callable[[int], int]) -> list[float]:
-    """Seconds of one run, from batches that are long enough for the host's clock."""
+def _batched(batch: Callable[[int], None], less: Callable[[int], None]) -> list[float]:
+    """Seconds of one run: batches with it and without it in turns, by the host's clock, and their differences."""
 
-    def seconds(calls: int) -> float:
+    def seconds(each: Callable[[int], None], calls: int) -> float:
         start = time.perf_counter()
-        runs = batch(calls)
-        return (time.perf_counter() - start) / runs
+        each(calls)
+        return (time.perf_counter() - start) / calls
 
-    batch(1)
-    start = time.perf_counter()
-    batch(2)
-    calls = max(2, min(_MOST_CALLS, int(2 * _BATCH_SECONDS / (time.perf_counter() - start))))
-    return [seconds(calls) for _ in range(_BATCHES)]
+    for each in (batch, less):
+        each(1)
+    calls = max(_FEWEST_CALLS, min(_MOST_CALLS, int(_BATCH_SECONDS / seconds(batch, _FEWEST_CALLS))))
+    return [max(seconds(batch, calls) - seconds(less, calls), 0.0) for _ in range(_BATCHES)]
 
 
 def _time_together(place: Place, found: Sequence[tuple[Contender, Contestant]], copy: Any, repeat: int) -> Timing:
@@ -141,11 +140,8 @@ def _time_together(place: Place, found: Sequence[tuple[Contender, Contestant]], 
         own = next(seconds)
         contestant.timing = summary(own if contender.less is None else _less(own, next(seconds)))
     for contender, contestant in found:
-        if contender.batch is not None:
-            own = _batched(contender.batch)
-            contestant.timing = summary(
-                own if contender.less_batch is None else _less(own, _batched(contender.less_batch))
-            )
+        if contender.batch is not None and contender.less_batch is not None:
+            contestant.timing = summary(_batched(contender.batch, contender.less_batch))
     return copy_timing
 
 
@@ -170,7 +166,7 @@ def _on_the_cpu(work: _Row) -> list[Array]:
         tensors[name] = host.empty(*output)
         host.fill(tensors[name], _POISONS[1])
     contenders.ours(case, case.plan("cpu"), tensors).run()
-    return [host.view(tensors[name]) for name in case.outputs()]
+    return [host.get(tensors[name]) for name in case.outputs()]
 
 
 class _Line:

@@ -87,7 +87,7 @@ class Place:
         return tensor
 
     def view(self, tensor: Tensor) -> Array:
-        """Host memory as a NumPy array, without a copy."""
+        """Host memory as a NumPy array, without a copy; it must not outlive the tensor."""
         raw = np.ctypeslib.as_array((ctypes.c_uint8 * tensor.nbytes).from_address(tensor.pointer))
         return np.asarray(raw.view(numpy_dtype(tensor.element)).reshape(tensor.shape))
 

@@ -52,7 +52,7 @@ def whole_page(root: Path) -> str:
         parts += [report.table(result, headlines_only=False), "### Everyone", report.peers_table(result)]
         if result.host:
             parts += ["### Host", report.host_table(result)]
-    parts.append(report.LEGEND if committed(root) else _NOTHING)
+    parts += [report.LEGEND, report.INPUTS] if committed(root) else [_NOTHING]
     return "\n\n".join(parts) + "\n"
 
 

@@ -92,18 +92,26 @@ class RowResult:
 
 @dataclass
 class HostResult:
-    """Host time of one way to call, and of the C function alone, in microseconds; `limit_us` is for the difference."""
+    """Host time of one way to call, and of the C function alone where that is inside, in microseconds.
+
+    `limit_us` is for the difference.
+    """
 
     name: str
     timing: Timing
-    bare_us: float
+    bare_us: float | None = None
     limit_us: float | None = None
     note: str = ""
 
     @property
-    def beyond_us(self) -> float:
+    def beyond_us(self) -> float | None:
         """What the call costs beside the C function."""
-        return self.timing.us - self.bare_us
+        return None if self.bare_us is None else self.timing.us - self.bare_us
+
+    @property
+    def kept(self) -> bool | None:
+        """Whether the limit is kept; None without one."""
+        return None if self.limit_us is None or self.beyond_us is None else self.beyond_us <= self.limit_us
 
 
 @dataclass

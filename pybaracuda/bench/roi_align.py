@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
@@ -28,7 +29,7 @@ C = TypeVar("C", bound="_RoiAlign")
 
 @dataclass(frozen=True, kw_only=True)
 class _RoiAlign(Case):
-    """Boxes of sides `low` to `high`, in image pixels, uniformly, centred anywhere; `scale` is a power of two."""
+    """Boxes inside the image, their sides between `low` and `high` of its pixels; `scale` is a power of two."""
 
     n: int
     c: int
@@ -78,10 +79,12 @@ class _RoiAlign(Case):
 
     def _draw_boxes(self, draw: Draw) -> Array:
         rng, count = draw.rng, self.boxes
-        sides = rng.uniform(self.low, self.high, (count, 2))
-        centres = rng.uniform(0, 1, (count, 2)) * (self.w / self.scale, self.h / self.scale)
+        extents = np.array([self.w / self.scale, self.h / self.scale])
+        # Uniform on a logarithmic axis: as many boxes of 20 to 40 pixels as of 100 to 200.
+        sides = np.exp(rng.uniform(math.log(self.low), math.log(self.high), (count, 2)))
+        corners = rng.uniform(0, 1, (count, 2)) * np.maximum(extents - sides, 0)
         image = rng.integers(0, self.n, (count, 1))
-        boxes = np.concatenate([image, centres - sides / 2, centres + sides / 2], axis=1)
+        boxes = np.concatenate([image, corners, corners + sides], axis=1)
         return boxes.astype(numpy_dtype(self._coordinates))
 
     def _scaled(self, boxes: Array, image: int) -> Array:

@@ -148,10 +148,25 @@ __device__ void tabulate_units(const Axis<C>& axis, int32_t bins, int32_t units,
     for (int32_t unit = lane; unit < units; unit += 32) records[unit].bits = kUntabulated;
     return;
   }
-  for (int32_t base = 0; base < units; base += 32) {
-    const UnitRecord record = record_of(base + lane, bins, own);
-    if (base + lane < units) records[base + lane] = record;
+  // Units that no bin touches need no search; those that some touch are few and mostly fit a warp.
+  UnitRange touched{own.count() > 0 ? own.first : INT32_MAX, own.count() > 0 ? own.last : -1};
+#pragma unroll
+  for (int step = 16; step > 0; step /= 2) {
+    const int32_t first = __shfl_xor_sync(kAllLanes, touched.first, step);
+    const int32_t last = __shfl_xor_sync(kAllLanes, touched.last, step);
+    touched.first = first < touched.first ? first : touched.first;
+    touched.last = last > touched.last ? last : touched.last;
   }
+  for (int32_t unit = lane; unit < units; unit += 32) {
+    if (unit < touched.first || unit > touched.last) records[unit] = UnitRecord::make(unit < touched.first ? 0 : total, 0, 0);
+  }
+  UnitRecord held{0};  // of unit touched.first + lane
+  for (int32_t base = touched.first; base <= touched.last; base += 32) {
+    const UnitRecord record = record_of(base + lane, bins, own);
+    if (base == touched.first) held = record;
+    if (base + lane <= touched.last) records[base + lane] = record;
+  }
+  const bool all_held = touched.last - touched.first < 32;
   // A weight a lane and step, bin by bin; a division and a bisection each.
   const int32_t weights = total * kPixels;
   for (int32_t base = 0; base < weights; base += 32) {
@@ -164,7 +179,8 @@ __device__ void tabulate_units(const Axis<C>& axis, int32_t bins, int32_t units,
     const int32_t owner_first = __shfl_sync(kAllLanes, own.first, owner);
     const int32_t owner_begin = __shfl_sync(kAllLanes, end - own.count(), owner);
     const int32_t unit = owner_first + entry - owner_begin;
-    const UnitRecord record = record_of(unit, bins, own);
+    const UnitRecord here{__shfl_sync(kAllLanes, held.bits, (unit - touched.first) & 31)};
+    const UnitRecord record = all_held ? here : record_of(unit, bins, own);
     const PixelRange range{__shfl_sync(kAllLanes, pixels.first, owner), __shfl_sync(kAllLanes, pixels.last, owner)};
     if (base + lane >= weights) continue;
     const int32_t pixel = unit * kPixels + lane % kPixels;
@@ -193,11 +209,12 @@ struct BoxReach {
   PixelRange y, x;
 };
 
-constexpr int kPrepareThreads = 256;
+// Blocks that mark tiles; each works out where all boxes lie, a window of them at a time, a box a thread. With as many
+// others they fit beside each other on any machine of the last years.
+constexpr int kPrepareThreads = 1024;
 constexpr int kPrepareWarps = kPrepareThreads / 32;
-// Blocks that mark tiles; each works out where all boxes lie, a window of them at a time.
-constexpr int kMarkBlocks = 128;
-constexpr int kWindow = 1024;
+constexpr int kMarkBlocks = 64;
+constexpr int kWindow = kPrepareThreads;
 // Tiles are ordered by box count in this many classes; only the heavy ones must start early.
 constexpr int kOrderClasses = 256;
 

@@ -13,6 +13,10 @@
 // tile. A box whose weights are not tabulated sends its tiles the same way.
 #pragma once
 
+#include <cuda_fp16.h>
+
+#include <type_traits>
+
 #include "ops/roi_align/cuda_tile_tables.cuh"
 #include "ops/roi_align/launch.h"
 
@@ -20,7 +24,8 @@ namespace baracuda::roi_align {
 namespace {
 
 // The shape of a tile and of the CTA that owns it.
-template <typename ElementType, int kConsumerWarps, int kUnits, int kLaneChannels, int kCtas, int kBinsOnAxis>
+template <typename ElementType, int kConsumerWarps, int kUnits, int kLaneChannels, int kCtas, int kBinsOnAxis,
+          int kPooledSize>
 struct TileShape {
   using T = ElementType;
   using C = Compute<T>;
@@ -33,6 +38,7 @@ struct TileShape {
   static constexpr int kThreads = 32 * (kConsumers + 1);
   static constexpr int kCtasPerMultiprocessor = kCtas;
   static constexpr int kMaxBins = kBinsOnAxis;  // that an axis may have
+  static constexpr int kPooled = kPooledSize;   // bins of both axes, if they are known here; else 0
   // Entries of a stage that a lane of the producer copies.
   static constexpr int kXSlots = (kMaxBins * kColumnUnits + 31) / 32;
   static constexpr int kYSlots = (kMaxBins * kConsumers + 31) / 32;
@@ -63,7 +69,10 @@ struct StageLayout {
   int32_t bins, pooled_h, pooled_w;
   uint32_t header_at, x_records_at, y_records_at, x_at, y_at, stage_bytes;
 
-  BARACUDA_HD StageLayout(int32_t h, int32_t w) : bins(h * w), pooled_h(h), pooled_w(w) {
+  BARACUDA_HD explicit StageLayout(const Problem& p)
+      : bins(P::kPooled > 0 ? P::kPooled * P::kPooled : p.pooled_h * p.pooled_w),
+        pooled_h(P::kPooled > 0 ? P::kPooled : p.pooled_h),
+        pooled_w(P::kPooled > 0 ? P::kPooled : p.pooled_w) {
     header_at = (P::kChannels * static_cast<uint32_t>(bins) * sizeof(typename P::T) + 15) & ~15u;
     x_records_at = header_at + sizeof(StageHeader);
     y_records_at = x_records_at + kXRecordBytes;
@@ -74,10 +83,12 @@ struct StageLayout {
   }
 };
 
-// A warp's transposition strip: 32 channels of a tile's row, each 4 words longer than it needs so that 16-byte accesses
-// meet no conflict.
+// A warp's transposition strip: 32 channels of a part of a tile's row, each 4 words longer than it needs so that 16-byte
+// accesses meet no conflict. The part is 16 or 8 columns, whole runs of 16 bytes in every type.
 template <class P>
-constexpr int kStripPitch = P::kColumns + 4;
+constexpr int kStripColumns = P::kColumns % 16 == 0 ? 16 : 8;
+template <class P>
+constexpr int kStripPitch = kStripColumns<P> + 4;
 template <class P>
 constexpr uint32_t kStripBytes = 32 * kStripPitch<P> * sizeof(typename P::C);
 
@@ -97,31 +108,31 @@ struct TileOutput {
 __device__ __forceinline__ uint32_t shared_address(const void* pointer) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(pointer));
 }
-__device__ __forceinline__ void barrier_init(uint64_t* barrier, uint32_t arrivals) {
-  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(barrier)), "r"(arrivals) : "memory");
+__device__ __forceinline__ void barrier_init(uint32_t barrier, uint32_t arrivals) {
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
 }
-__device__ __forceinline__ void barrier_arrive(uint64_t* barrier) {
-  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(barrier)) : "memory");
+__device__ __forceinline__ void barrier_arrive(uint32_t barrier) {
+  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
-__device__ __forceinline__ void barrier_arrive_expect(uint64_t* barrier, uint32_t bytes) {
-  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(barrier)), "r"(bytes)
+__device__ __forceinline__ void barrier_arrive_expect(uint32_t barrier, uint32_t bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes)
                : "memory");
 }
-__device__ __forceinline__ void barrier_wait(uint64_t* barrier, uint32_t parity) {
+__device__ __forceinline__ void barrier_wait(uint32_t barrier, uint32_t parity) {
   uint32_t done = 0;
   while (done == 0) {
     asm volatile(
         "{\n.reg .pred p;\nmbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\nselp.u32 %0, 1, 0, p;\n}"
         : "=r"(done)
-        : "r"(shared_address(barrier)), "r"(parity)
+        : "r"(barrier), "r"(parity)
         : "memory");
   }
 }
-__device__ __forceinline__ void bulk_copy(void* to, const void* from, uint32_t bytes, uint64_t* barrier) {
+__device__ __forceinline__ void bulk_copy(void* to, const void* from, uint32_t bytes, uint32_t barrier) {
   asm volatile(
       "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
           shared_address(to)),
-      "l"(from), "r"(bytes), "r"(shared_address(barrier))
+      "l"(from), "r"(bytes), "r"(barrier)
       : "memory");
 }
 
@@ -137,8 +148,8 @@ __device__ __forceinline__ void async_copy_or_zero(void* to, const void* from, b
                : "memory");
 }
 // An arrival at `barrier` once all the thread's copies have arrived. It is one of those that the barrier counts.
-__device__ __forceinline__ void async_copies_arrive(uint64_t* barrier) {
-  asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(shared_address(barrier)) : "memory");
+__device__ __forceinline__ void async_copies_arrive(uint32_t barrier) {
+  asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(barrier) : "memory");
 }
 
 template <class P>
@@ -155,15 +166,19 @@ __device__ __forceinline__ TileItem place_of(const Problem& p, const TileWork& w
 
 // --- the producer ----------------------------------------------------------------------------------------------------
 
+// The stages of a CTA and where its reader or writer stands.
 struct Ring {
   char* stages;
-  uint64_t* full;
-  uint64_t* empty;
+  uint32_t full, empty;  // shared addresses of the first stage's barriers; 8 bytes a stage
+  uint32_t stage_bytes;
   int32_t count;
   int32_t index = 0;
   uint32_t phase = 0;
 
-  __device__ void advance() {
+  __device__ __forceinline__ char* stage() const { return stages + index * stage_bytes; }
+  __device__ __forceinline__ uint32_t full_here() const { return full + static_cast<uint32_t>(index) * 8; }
+  __device__ __forceinline__ uint32_t empty_here() const { return empty + static_cast<uint32_t>(index) * 8; }
+  __device__ __forceinline__ void advance() {
     if (++index == count) {
       index = 0;
       phase ^= 1;
@@ -362,14 +377,14 @@ __device__ void produce(const Problem& p, const BackwardBuffers<typename P::T>& 
   Batch<P> following = queue.next();
   // Hands a stage to the consumers once `bytes` of bulk copies and every lane's copies have arrived.
   const auto publish = [&](uint32_t bytes) {
-    async_copies_arrive(&ring.full[ring.index]);
+    async_copies_arrive(ring.full_here());
     __syncwarp();
-    if (lane == 0) barrier_arrive_expect(&ring.full[ring.index], bytes);
+    if (lane == 0) barrier_arrive_expect(ring.full_here(), bytes);
     ring.advance();
   };
   const auto stage_of = [&] {
-    barrier_wait(&ring.empty[ring.index], ring.phase ^ 1);
-    return ring.stages + ring.index * layout.stage_bytes;
+    barrier_wait(ring.empty_here(), ring.phase ^ 1);
+    return ring.stage();
   };
   while (!batch.exits) {
     const int x_start = batch.x_first.start(), x_count = batch.x_last.end() - x_start;
@@ -395,7 +410,7 @@ __device__ void produce(const Problem& p, const BackwardBuffers<typename P::T>& 
       const bool has_weights = (left_out >> i & 1u) == 0;
       char* stage = stage_of();
       if (lane == 0) {
-        bulk_copy(stage, grad + box * box_stride, bytes, &ring.full[ring.index]);
+        bulk_copy(stage, grad + box * box_stride, bytes, ring.full_here());
         reinterpret_cast<StageHeader*>(stage + layout.header_at)->flags = has_weights ? kHasBox : kUntabulatedBox;
       }
       if (has_weights) {
@@ -516,20 +531,6 @@ __device__ __forceinline__ void add_box(const StageLayout<P>& layout, const char
   }
 }
 
-template <class P>
-__device__ __forceinline__ void add_stage(const StageLayout<P>& layout, const char* stage, int pair, int lane,
-                                          Sums<P>& sums) {
-  const UnitRecord rows = reinterpret_cast<const UnitRecord*>(stage + layout.y_records_at)[pair];
-  if (rows.count() == 0) return;
-  if (rows.count() == 1) {
-    add_box<P, 1>(layout, stage, rows, lane, sums);
-  } else if (rows.count() == 2) {
-    add_box<P, 2>(layout, stage, rows, lane, sums);
-  } else {
-    add_box<P, 0>(layout, stage, rows, lane, sums);
-  }
-}
-
 // Whether any sum that will be stored is infinite or NaN.
 template <class P>
 __device__ __forceinline__ bool any_not_finite(const Sums<P>& sums, int channels, int lane) {
@@ -616,6 +617,19 @@ __device__ __noinline__ void store_exact(const Problem& p, const typename P::T* 
   }
 }
 
+// Rounds a finite number to T: narrow without its test for NaN.
+template <typename T>
+__device__ __forceinline__ T narrow_finite(Compute<T> x) {
+  if constexpr (sizeof(T) == sizeof(Compute<T>)) {
+    return x;
+  } else if constexpr (std::is_same<T, Half>::value) {
+    return Half{__half_as_ushort(__float2half_rn(x))};
+  } else {
+    const uint32_t bits = __float_as_uint(x);
+    return Bfloat16{static_cast<uint16_t>((bits + 0x7fffu + (bits >> 16 & 1u)) >> 16)};
+  }
+}
+
 // Stores a warp's two rows, all finite, through its strip, so that a store covers runs of pixels instead of one lane's
 // channel.
 template <class P, typename Out>
@@ -631,10 +645,12 @@ __device__ __forceinline__ void store_rows(const Problem& p, Out* output, const 
   };
   using Four = UnitWeights<C, kUnitColumns>;
   constexpr int kPitch = kStripPitch<P>;
+  constexpr int kPart = kStripColumns<P>;
   constexpr int kVector = 16 / sizeof(Out);
-  constexpr int kRuns = P::kColumns / kVector;  // 16-byte runs across a row of the tile
-  const bool vectors = item.column + P::kColumns <= width && (width * sizeof(Out)) % 16 == 0 &&
-                       (plane * sizeof(Out)) % 16 == 0 && reinterpret_cast<uintptr_t>(output) % 16 == 0;
+  constexpr int kRuns = kPart / kVector;  // 16-byte runs across the part
+  constexpr int kStep = 32 / kRuns;       // channels a round
+  const bool vectors = (width * sizeof(Out)) % 16 == 0 && (plane * sizeof(Out)) % 16 == 0 &&
+                       reinterpret_cast<uintptr_t>(output) % 16 == 0;
   const int64_t corner = (static_cast<int64_t>(item.image) * p.c + item.channel) * plane +
                          (static_cast<int64_t>(item.row) + pair * kUnitRows) * width + item.column;
 #pragma unroll
@@ -642,36 +658,39 @@ __device__ __forceinline__ void store_rows(const Problem& p, Out* output, const 
     if (item.row + pair * kUnitRows + i >= height) break;
 #pragma unroll
     for (int k = 0; k < P::kChannelsPerLane; ++k) {
-      __syncwarp();
-#pragma unroll
-      for (int j = 0; j < P::kColumns; j += kUnitColumns) {
-        Four four;
-#pragma unroll
-        for (int m = 0; m < kUnitColumns; ++m) four.weight[m] = C(0) + sums.value[k][i][j + m];
-        *reinterpret_cast<Four*>(strip + lane * kPitch + j) = four;
-      }
-      __syncwarp();
-      const int channels = item.channels - k * 32;
+      const int channels = item.channels - k * 32 < 32 ? item.channels - k * 32 : 32;
       Out* base = output + corner + i * static_cast<int64_t>(width) + k * 32 * plane;
-      if (vectors) {
-        constexpr int kStep = 32 / kRuns;  // channels a round
-        const C* from = strip + lane / kRuns * kPitch + lane % kRuns * kVector;
-        Out* to = base + lane / kRuns * plane + lane % kRuns * kVector;
-#pragma unroll 1
-        for (int channel = lane / kRuns; channel < channels && channel < 32; channel += kStep) {
-          OutVector v;
 #pragma unroll
-          for (int m = 0; m < kVector; ++m) v.value[m] = narrow<Out>(from[m]);
-          *reinterpret_cast<OutVector*>(to) = v;
-          from += kStep * kPitch;
-          to += kStep * plane;
+      for (int part = 0; part < P::kColumns; part += kPart, base += kPart) {
+        __syncwarp();
+#pragma unroll
+        for (int j = 0; j < kPart; j += kUnitColumns) {
+          Four four;
+#pragma unroll
+          for (int m = 0; m < kUnitColumns; ++m) four.weight[m] = C(0) + sums.value[k][i][part + j + m];
+          *reinterpret_cast<Four*>(strip + lane * kPitch + j) = four;
         }
-      } else {
+        __syncwarp();
+        const int columns = width - item.column - part < kPart ? width - item.column - part : kPart;
+        if (vectors && columns == kPart) {
+          const C* from = strip + lane / kRuns * kPitch + lane % kRuns * kVector;
+          Out* to = base + lane / kRuns * plane + lane % kRuns * kVector;
 #pragma unroll 1
-        for (int at = lane; at < 32 * P::kColumns; at += 32) {
-          const int channel = at / P::kColumns, column = at % P::kColumns;
-          if (channel < channels && item.column + column < width) {
-            base[channel * plane + column] = narrow<Out>(strip[channel * kPitch + column]);
+          for (int channel = lane / kRuns; channel < channels; channel += kStep) {
+            OutVector v;
+#pragma unroll
+            for (int m = 0; m < kVector; ++m) v.value[m] = narrow_finite<Out>(from[m]);
+            *reinterpret_cast<OutVector*>(to) = v;
+            from += kStep * kPitch;
+            to += kStep * plane;
+          }
+        } else {
+#pragma unroll 1
+          for (int at = lane; at < 32 * kPart; at += 32) {
+            const int channel = at / kPart, column = at % kPart;
+            if (channel < channels && column < columns) {
+              base[channel * plane + column] = narrow_finite<Out>(strip[channel * kPitch + column]);
+            }
           }
         }
       }
@@ -683,11 +702,10 @@ template <class P>
 __device__ void consume(const Problem& p, const BackwardBuffers<typename P::T>& b,
                         const TileTables<typename P::C>& tables, const TileWork& work, const StageLayout<P>& layout,
                         const TileOutput<typename P::T>& out, Ring ring, int pair, int lane, typename P::C* strip) {
-  const auto stage_at = [&] { return ring.stages + ring.index * layout.stage_bytes; };
-  const auto header_at = [&] { return reinterpret_cast<const StageHeader*>(stage_at() + layout.header_at); };
+  const auto header_here = [&] { return reinterpret_cast<const StageHeader*>(ring.stage() + layout.header_at); };
   const auto release = [&] {
     __syncwarp();
-    if (lane == 0) barrier_arrive(&ring.empty[ring.index]);
+    if (lane == 0) barrier_arrive(ring.empty_here());
     ring.advance();
   };
   for (;;) {
@@ -695,14 +713,23 @@ __device__ void consume(const Problem& p, const BackwardBuffers<typename P::T>& 
     sums.clear();
     bool exact = false;
     for (;;) {
-      barrier_wait(&ring.full[ring.index], ring.phase);
-      const int32_t flags = header_at()->flags;
+      barrier_wait(ring.full_here(), ring.phase);
+      // Both at once: the record is there, or is not used.
+      const UnitRecord rows = reinterpret_cast<const UnitRecord*>(ring.stage() + layout.y_records_at)[pair];
+      const int32_t flags = header_here()->flags;
       if (flags >= kLastOfItem) break;
-      if (flags == kUntabulatedBox) exact = true;
-      if (flags == kHasBox) add_stage<P>(layout, stage_at(), pair, lane, sums);
+      if (flags == kUntabulatedBox) {
+        exact = true;
+      } else if (rows.count() == 1) {
+        add_box<P, 1>(layout, ring.stage(), rows, lane, sums);
+      } else if (rows.count() == 2) {
+        add_box<P, 2>(layout, ring.stage(), rows, lane, sums);
+      } else if (rows.count() != 0) {
+        add_box<P, 0>(layout, ring.stage(), rows, lane, sums);
+      }
       release();
     }
-    const StageHeader header = *header_at();
+    const StageHeader header = *header_here();
     release();
     if (header.flags == kExit) return;
     const TileItem& item = header.item;
@@ -727,21 +754,21 @@ __global__ void __launch_bounds__(P::kThreads, P::kCtasPerMultiprocessor)
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   using C = typename P::C;
   extern __shared__ __align__(128) char shared[];
-  const StageLayout<P> layout(p.pooled_h, p.pooled_w);
+  const StageLayout<P> layout(p);
   const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
   C* strips = reinterpret_cast<C*>(shared + static_cast<size_t>(stages) * layout.stage_bytes);
   __shared__ uint64_t full[P::kMaxStages];
   __shared__ uint64_t empty[P::kMaxStages];
   if (threadIdx.x == 0) {
     for (int s = 0; s < stages; ++s) {
-      barrier_init(&full[s], 1 + 32);  // the producer's announcement of bulk copies, and its lanes' copies
-      barrier_init(&empty[s], P::kConsumers);
+      barrier_init(shared_address(&full[s]), 1 + 32);  // the producer's announcement of bulk copies, and its lanes' copies
+      barrier_init(shared_address(&empty[s]), P::kConsumers);
     }
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
   }
   __syncthreads();
   wait_for_kernel_before();
-  const Ring ring{shared, full, empty, stages};
+  const Ring ring{shared, shared_address(full), shared_address(empty), layout.stage_bytes, stages};
   if (warp == P::kConsumers) {
     produce<P>(p, b, tables, work, layout, ring, lane);
   } else {

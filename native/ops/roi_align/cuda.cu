@@ -16,6 +16,8 @@ constexpr int kForwardChannels = sizeof(T) == 8 ? 2 : 4;
 // Bins of one pass over the box's pixels: two a lane, of at most so many ph.
 constexpr int kPassBins = 64;
 constexpr int kPassRows = 8;
+// Rows whose loads are under way together: a bin of a detection head has some six.
+constexpr int kRowGroup = 8;
 // A column a lane; the odd word spreads the bins of one column over the banks.
 constexpr int kForwardPitch = 33;
 
@@ -87,14 +89,28 @@ __device__ __forceinline__ void pool_pass(const Problem& p, const PoolPass& pass
       const C* y_weight = weights_by_pixel(y, entry) + entry.pixels.first;
       C column_sums[kChannels] = {};
       const T* pixel = planes + static_cast<int64_t>(entry.pixels.first) * p.w + column;
-#pragma unroll 4
-      for (int32_t left = entry.pixels.count(); left > 0; --left, pixel += p.w, ++y_weight) {
-        const C weight = *y_weight;
+      // Rows in groups, so that a group's loads are under way together; a row beyond the bin weighs 0.
+      for (int32_t left = entry.pixels.count(); left > 0; left -= kRowGroup) {
+        C weights[kRowGroup];
+        T values[kRowGroup][kChannels];
 #pragma unroll
-        for (int k = 0; k < kChannels; ++k) {
-          const C value = widen(pixel[k < channels ? k * plane : 0]);
-          if (weight != C(0)) column_sums[k] = fma(weight, value, column_sums[k]);
+        for (int row = 0; row < kRowGroup; ++row) {
+          weights[row] = C(0);
+          if (row >= left) continue;
+          weights[row] = y_weight[row];
+#pragma unroll
+          for (int k = 0; k < kChannels; ++k) values[row][k] = pixel[k < channels ? k * plane : 0];
+          pixel += p.w;
         }
+#pragma unroll
+        for (int row = 0; row < kRowGroup; ++row) {
+          if (weights[row] == C(0)) continue;
+#pragma unroll
+          for (int k = 0; k < kChannels; ++k) {
+            column_sums[k] = fma(weights[row], widen(values[row][k]), column_sums[k]);
+          }
+        }
+        y_weight += kRowGroup;
       }
 #pragma unroll
       for (int k = 0; k < kChannels; ++k) strip[i][k][lane] = column_sums[k];

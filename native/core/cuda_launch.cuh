@@ -8,6 +8,7 @@
 #include <cstdint>
 
 #include "core/backend.h"
+#include "core/checked.h"
 #include "core/status.h"
 
 namespace baracuda {
@@ -45,12 +46,14 @@ Status launch_kernel(const char* name, void (*kernel)(Parameters...), uint32_t b
   return error == cudaSuccess ? Status::kOk : cuda_failure(error, name);
 }
 
-// The same for a kernel that begins with wait_for_kernel_before(): its blocks may start while the kernel before it in
-// the stream drains, which hides the launch. For sm_90 and later alone.
+// The same for a kernel that begins with wait_for_kernel_before(): where the hardware can (sm_90), its blocks start while
+// the kernel before it in the stream drains, which hides the launch.
 template <typename... Parameters, typename... Arguments>
 Status launch_early(const char* name, void (*kernel)(Parameters...), uint32_t blocks, uint32_t threads,
                     size_t shared_bytes, Stream stream, Arguments... arguments) {
   if (blocks == 0) return Status::kOk;
+  DeviceTraits device;
+  BARACUDA_RETURN_IF_FAILED(device_traits(&device));
   cudaLaunchAttribute early{};
   early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
   early.val.programmaticStreamSerializationAllowed = 1;
@@ -60,7 +63,7 @@ Status launch_early(const char* name, void (*kernel)(Parameters...), uint32_t bl
   config.dynamicSmemBytes = shared_bytes;
   config.stream = static_cast<cudaStream_t>(stream);
   config.attrs = &early;
-  config.numAttrs = 1;
+  config.numAttrs = device.compute_capability >= 90 ? 1 : 0;
   const cudaError_t error = cudaLaunchKernelEx(&config, kernel, Parameters(arguments)...);
   return error == cudaSuccess ? Status::kOk : cuda_failure(error, name);
 }

@@ -68,36 +68,16 @@ __global__ void __launch_bounds__(kZeroThreads) write_zeros(int64_t count, T* ou
 // none.
 constexpr int kCrowdedBlocks = 4;
 
-// Launches a kernel that calls wait_for_launch_before: where the hardware can, it starts while the one before it ends.
-template <typename... Parameters, typename... Arguments>
-Status launch_next(const char* name, void (*kernel)(Parameters...), uint32_t blocks, uint32_t threads, Stream stream,
-                   Arguments... arguments) {
-  constexpr int kOverlaps = 90;  // compute capability
-  DeviceTraits device;
-  BARACUDA_RETURN_IF_FAILED(device_traits(&device));
-  cudaLaunchAttribute overlap{};
-  overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  overlap.val.programmaticStreamSerializationAllowed = 1;
-  cudaLaunchConfig_t config{};
-  config.gridDim = dim3(blocks);
-  config.blockDim = dim3(threads);
-  config.stream = static_cast<cudaStream_t>(stream);
-  config.attrs = &overlap;
-  config.numAttrs = device.compute_capability >= kOverlaps ? 1 : 0;
-  const cudaError_t error = cudaLaunchKernelEx(&config, kernel, Parameters(arguments)...);
-  return error == cudaSuccess ? Status::kOk : cuda_failure(error, name);
-}
-
 // The tiles that are staged in shared memory. Learns which ones are crowded.
 template <int kCapacity, typename T>
 Status sum_staged(const Problem& p, const TileGrid& tiles, const BackwardBuffers<T>& b,
                   const Storage<Compute<T>, uint32_t>& s, Stream stream) {
   if (is_narrow(p)) {
-    return launch_next("grid_sample_backward narrow kernel", sum_narrow<T, kCapacity>,
-                         static_cast<uint32_t>(tiles.total), kNarrowThreads, stream, p, tiles, b, s);
+    return launch_early("grid_sample_backward narrow kernel", sum_narrow<T, kCapacity>,
+                         static_cast<uint32_t>(tiles.total), kNarrowThreads, 0, stream, p, tiles, b, s);
   }
-  return launch_next("grid_sample_backward kernel", sum_tiles<T, kCapacity>,
-                       static_cast<uint32_t>(staged_blocks(p, tiles)), kTileThreads, stream, p, tiles, b, s);
+  return launch_early("grid_sample_backward kernel", sum_tiles<T, kCapacity>,
+                       static_cast<uint32_t>(staged_blocks(p, tiles)), kTileThreads, 0, stream, p, tiles, b, s);
 }
 
 // The tiles that are not. Where no tile is crowded these launches end at once.
@@ -108,11 +88,11 @@ Status sum_rest(const Problem& p, const TileGrid& tiles, const BackwardBuffers<T
   DeviceTraits device;
   BARACUDA_RETURN_IF_FAILED(device_traits(&device));
   const uint32_t blocks = static_cast<uint32_t>(device.multiprocessors * kCrowdedBlocks);
-  BARACUDA_RETURN_IF_FAILED(launch_next("grid_sample_backward list kernel", fill_lists<C, Index>, 2 * blocks,
-                                          kBinThreads, stream, p, tiles, b.grid, s));
-  BARACUDA_RETURN_IF_FAILED(launch_next("grid_sample_backward sort kernel", sort_lists<C, Index>, blocks,
-                                          kSortThreads, stream, p, tiles, b.grid, s));
-  return launch_next("grid_sample_backward crowded kernel", sum_crowded<T, Index>, 2 * blocks, kSumThreads, stream,
+  BARACUDA_RETURN_IF_FAILED(launch_early("grid_sample_backward list kernel", fill_lists<C, Index>, 2 * blocks,
+                                          kBinThreads, 0, stream, p, tiles, b.grid, s));
+  BARACUDA_RETURN_IF_FAILED(launch_early("grid_sample_backward sort kernel", sort_lists<C, Index>, blocks,
+                                          kSortThreads, 0, stream, p, tiles, b.grid, s));
+  return launch_early("grid_sample_backward crowded kernel", sum_crowded<T, Index>, 2 * blocks, kSumThreads, 0, stream,
                        p, tiles, b, s);
 }
 
@@ -133,8 +113,8 @@ Status sum_all(const Problem& p, const BackwardBuffers<T>& b, void* workspace, S
                                   ? sum_staged<kUsualCapacity>(p, tiles, b, s, stream)
                                   : sum_staged<kLargeCapacity<C>>(p, tiles, b, s, stream));
   } else {
-    BARACUDA_RETURN_IF_FAILED(launch_next("grid_sample_backward reserve kernel", reserve_lists<C, Index>,
-                                          blocks_for(tiles.total, kReserveThreads), kReserveThreads, stream,
+    BARACUDA_RETURN_IF_FAILED(launch_early("grid_sample_backward reserve kernel", reserve_lists<C, Index>,
+                                          blocks_for(tiles.total, kReserveThreads), kReserveThreads, 0, stream,
                                             tiles, s));
   }
   return sum_rest(p, tiles, b, s, stream);

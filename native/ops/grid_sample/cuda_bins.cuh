@@ -19,13 +19,6 @@ constexpr int kTileWidthShift = 5, kTileHeightShift = 3;
 constexpr int kTileWidth = 1 << kTileWidthShift, kTileHeight = 1 << kTileHeightShift;
 constexpr int kTilePixels = kTileWidth * kTileHeight;
 
-// A launch may start while the one before it ends (sm_90); what that one wrote is there after this.
-__device__ __forceinline__ void wait_for_launch_before() {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-  asm volatile("griddepcontrol.wait;" ::: "memory");
-#endif
-}
-
 constexpr unsigned kFullWarp = 0xffffffffu;
 
 // Quotient and remainder; 32-bit division takes a fifth of the time of 64-bit.

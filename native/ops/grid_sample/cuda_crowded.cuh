@@ -105,7 +105,7 @@ __global__ void __launch_bounds__(kSumThreads, 2)
     sum_crowded(Problem p, TileGrid tiles, BackwardBuffers<T> b, Storage<Compute<T>, Index> s) {
   using C = Compute<T>;
   __shared__ SumShared<C, Index> shared;
-  wait_for_launch_before();
+  wait_for_kernel_before();
   const int64_t crowded = static_cast<int64_t>(s.totals->crowded);
   if (crowded == 0) return;
   const int64_t channel_groups = (p.c + kSumChannels - 1) / kSumChannels;

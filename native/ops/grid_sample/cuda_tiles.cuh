@@ -448,7 +448,7 @@ __global__ void __launch_bounds__(kTileThreads, kResident<T, kCapacity>)
   __shared__ TileShared<T, kCapacity> shared;
   // The owner of a later chunk waits for an earlier one, which must therefore have started: tickets order the starts.
   const bool has_chunks = gridDim.x > tiles.total;
-  wait_for_launch_before();
+  wait_for_kernel_before();
   if (threadIdx.x == 0) {
     shared.item = has_chunks ? static_cast<int64_t>(atomicAdd(&s.totals->tickets, Counter{1})) : blockIdx.x;
   }

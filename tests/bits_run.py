@@ -25,6 +25,7 @@ import bits_cases
 from bits_cases import Case
 from native_memory import CANARY, FILLS, Arena, Memory, memory_for
 from raw_abi import Launch, Library, span
+from splitmix import Array
 
 import pybaracuda
 
@@ -119,32 +120,65 @@ def sizes_of(case: Case) -> dict[str, int]:
     return {t.name: span(t, case.values).elements * case.symbol.element_bytes(t) for t in case.symbol.tensors}
 
 
-def outputs(case: Case, library: Library, memory: Memory, configuration: Configuration) -> dict[str, bytes]:
-    """Runs one case; answers the bytes of every output's elements. Nothing else may have been written."""
-    loose = configuration.layout == "loose"
-    sizes = sizes_of(case)
+class Bench:
+    """One case laid out in memory, to be called any number of times."""
+
+    def __init__(self, case: Case, library: Library, arena: Arena, workspace_bytes: int) -> None:
+        self.case = case
+        self.workspace_bytes = workspace_bytes
+        self._library = library
+        self._arena = arena
+        pointers = {}
+        for tensor in case.symbol.tensors:
+            first = span(tensor, case.values).first * case.symbol.element_bytes(tensor)
+            pointers[tensor.name] = arena.address(tensor.name) + first
+        self._launch = Launch(pointers, arena.address("workspace") if workspace_bytes else 0, workspace_bytes)
+
+    def write(self, fill: int, inputs: Mapping[str, Array] | None = None, fill_workspace: bool = True) -> None:
+        """Puts the inputs in place (the case's own unless others are given), the fill everywhere else."""
+        for tensor in self.case.symbol.tensors:
+            if tensor.role == "input":
+                self._arena.put(tensor.name, (inputs or self.case.inputs)[tensor.name])
+            else:
+                self._arena.fill(tensor.name, fill)
+        if fill_workspace:
+            self._arena.fill("workspace", fill)
+        self._arena.write()
+
+    def run(self, stream: int = 0) -> None:
+        status = self._library.run(self.case.symbol, self.case.values, self._launch._replace(stream=stream))
+        assert status == 0, f"{self.case.name}: status {status}, {self._library.last_error()}"
+
+    def results(self) -> dict[str, bytes]:
+        """The bytes of every output's elements. Nothing else may have been written."""
+        image = self._arena.read()
+        written = {tensor.name for tensor in self.case.symbol.outputs} | {"workspace"}
+        changed = self._arena.changed_regions(image) - written
+        assert not changed, f"{self.case.name}: {sorted(changed)} changed (canary {CANARY:#x})"
+        parts = {tensor: self._arena.part(image, tensor.name) for tensor in self.case.symbol.outputs}
+        return {tensor.name: self.case.elements(tensor, part).tobytes() for tensor, part in parts.items()}
+
+
+def laid_out(case: Case, library: Library, memory: Memory, layout: str = "tight") -> Bench:
+    """The case in one memory, canaries around every tensor; the layouts are Configuration's."""
+    loose = layout == "loose"
     workspace_bytes = 0 if loose else library.workspace_size(case.symbol, case.values)
     offsets = {t.name: case.symbol.element_bytes(t) for t in case.symbol.tensors} if loose else {}
-    arena = Arena(memory, {**sizes, "workspace": workspace_bytes}, offsets)
-    for tensor in case.symbol.tensors:
-        if tensor.role == "input":
-            arena.put(tensor.name, case.inputs[tensor.name])
-        else:
-            arena.fill(tensor.name, FILLS[loose])
-    arena.write()
-    pointers = {}
-    for tensor in case.symbol.tensors:
-        first = span(tensor, case.values).first * case.symbol.element_bytes(tensor)
-        pointers[tensor.name] = arena.address(tensor.name) + first
-    launch = Launch(pointers, arena.address("workspace") if workspace_bytes else 0, workspace_bytes)
+    arena = Arena(memory, {**sizes_of(case), "workspace": workspace_bytes}, offsets)
+    return Bench(case, library, arena, workspace_bytes)
+
+
+def outputs(case: Case, library: Library, memory: Memory, configuration: Configuration) -> dict[str, bytes]:
+    """Runs one case; answers the bytes of every output's elements. Nothing else may have been written."""
+    bench = laid_out(case, library, memory, configuration.layout)
+    bench.write(FILLS[configuration.layout == "loose"])
     with CallerMode().flushing() if configuration.caller == "ftz" else as_is():
-        status = library.run(case.symbol, case.values, launch)
-    assert status == 0, f"{case.name}: status {status}, {library.last_error()}"
-    image = arena.read()
-    written = {tensor.name for tensor in case.symbol.outputs} | {"workspace"}
-    changed = arena.changed_regions(image) - written
-    assert not changed, f"{case.name}: {sorted(changed)} changed (canary {CANARY:#x})"
-    return {t.name: case.elements(t, arena.part(image, t.name)).tobytes() for t in case.symbol.outputs}
+        bench.run()
+    return bench.results()
+
+
+def hashed(results: Mapping[str, bytes]) -> dict[str, str]:
+    return {name: hashlib.sha256(content).hexdigest() for name, content in results.items()}
 
 
 def run(configuration: Configuration) -> Hashes:
@@ -153,8 +187,7 @@ def run(configuration: Configuration) -> Hashes:
     memory = memory_for(configuration.backend, CAPACITY)
     found: Hashes = {}
     for case in bits_cases.cases():
-        result = outputs(case, library, memory, configuration)
-        found[case.name] = {name: hashlib.sha256(content).hexdigest() for name, content in result.items()}
+        found[case.name] = hashed(outputs(case, library, memory, configuration))
     return found
 
 

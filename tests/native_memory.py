@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any, Protocol
 
 import numpy as np
+from cuda_driver import driver
 
 Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 
@@ -27,6 +28,8 @@ class Memory(Protocol):
 
     def read(self, count: int) -> Bytes: ...
 
+    def free(self) -> None: ...
+
 
 class HostMemory:
     def __init__(self, capacity: int) -> None:
@@ -42,39 +45,37 @@ class HostMemory:
     def read(self, count: int) -> Bytes:
         return self._bytes[:count].copy()
 
+    def free(self) -> None:
+        self._bytes = self._bytes[:0]
+
 
 class DeviceMemory:
-    """Device memory straight from the driver, so that the raw ABI is tested without any Python package for CUDA."""
+    """Device memory straight from the driver, exactly as large as asked for."""
 
     def __init__(self, capacity: int) -> None:
         self.capacity = capacity
-        self._driver = ctypes.CDLL("libcuda.so.1")
-        device, context, address = ctypes.c_int(), ctypes.c_void_p(), ctypes.c_uint64()
-        self._call("cuInit", 0)
-        self._call("cuDeviceGet", ctypes.byref(device), 0)
-        # The primary context is the one that the runtime inside the library uses.
-        self._call("cuDevicePrimaryCtxRetain", ctypes.byref(context), device)
-        self._call("cuCtxSetCurrent", context)
-        self._call("cuMemAlloc_v2", ctypes.byref(address), ctypes.c_size_t(capacity))
-        self._context = context
+        address = ctypes.c_uint64()
+        driver().enter()
+        driver().call("cuMemAlloc_v2", ctypes.byref(address), _bytes(capacity))
         self.address = address.value
 
-    def _call(self, name: str, *arguments: Any) -> None:
-        status = getattr(self._driver, name)(*arguments)
-        assert status == 0, f"{name} answered {status}"
-
     def write(self, image: Bytes) -> None:
-        self._call("cuCtxSetCurrent", self._context)
-        self._call(
+        driver().enter()
+        driver().call(
             "cuMemcpyHtoD_v2", ctypes.c_uint64(self.address), ctypes.c_void_p(image.ctypes.data), _bytes(image.size)
         )
-        self._call("cuCtxSynchronize")
+        driver().call("cuCtxSynchronize")
 
     def read(self, count: int) -> Bytes:
         image = np.empty(count, np.uint8)
-        self._call("cuCtxSynchronize")
-        self._call("cuMemcpyDtoH_v2", ctypes.c_void_p(image.ctypes.data), ctypes.c_uint64(self.address), _bytes(count))
+        driver().call("cuCtxSynchronize")
+        driver().call(
+            "cuMemcpyDtoH_v2", ctypes.c_void_p(image.ctypes.data), ctypes.c_uint64(self.address), _bytes(count)
+        )
         return image
+
+    def free(self) -> None:
+        driver().call("cuMemFree_v2", ctypes.c_uint64(self.address))
 
 
 def _bytes(count: int) -> ctypes.c_size_t:
@@ -89,14 +90,17 @@ class Arena:
     """Named regions of a memory, each `offset` bytes past a 256-byte boundary, canaries between them."""
 
     def __init__(self, memory: Memory, sizes: Mapping[str, int], offsets: Mapping[str, int] | None = None) -> None:
+        self._lay_out(sizes, offsets or {})
+        assert self.image.size <= memory.capacity, f"{self.image.size} bytes do not fit in {memory.capacity}"
         self._memory = memory
+
+    def _lay_out(self, sizes: Mapping[str, int], offsets: Mapping[str, int]) -> None:
         self._regions: dict[str, slice] = {}
         end = CANARY_BYTES
         for name, size in sizes.items():
-            start = -(-end // BOUNDARY) * BOUNDARY + (offsets or {}).get(name, 0)
+            start = -(-end // BOUNDARY) * BOUNDARY + offsets.get(name, 0)
             self._regions[name] = slice(start, start + size)
             end = start + size + CANARY_BYTES
-        assert end <= memory.capacity, f"{end} bytes do not fit in the arena's {memory.capacity}"
         self.image: Bytes = np.full(end, CANARY, np.uint8)
 
     def address(self, name: str) -> int:
@@ -126,3 +130,45 @@ class Arena:
                 changed.add(name)
                 differs[region] = False
         return changed | ({"outside"} if differs.any() else set())
+
+
+class Apart(Arena):
+    """The same regions, each an allocation of its own that ends where the region ends.
+
+    A tool that watches accesses sees the first byte past an end; the canaries between the regions are the
+    image's alone. A region that nothing was put into is neither written nor read: to such a tool its bytes
+    stay uninitialised.
+    """
+
+    def __init__(self, backend: str, sizes: Mapping[str, int]) -> None:
+        self._lay_out(sizes, {})
+        # No backend allocates 0 bytes, and nobody may touch the byte that stands for them.
+        self._memories = {name: memory_for(backend, max(size, 1)) for name, size in sizes.items()}
+        self._known: set[str] = set()
+
+    def address(self, name: str) -> int:
+        return self._memories[name].address
+
+    def put(self, name: str, content: Bytes) -> None:
+        super().put(name, content)
+        self._known.add(name)
+
+    def fill(self, name: str, byte: int) -> None:
+        super().fill(name, byte)
+        self._known.add(name)
+
+    def write(self) -> None:
+        for name in self._known:
+            if self.part(self.image, name).size:
+                self._memories[name].write(self.part(self.image, name))
+
+    def read(self) -> Bytes:
+        image = self.image.copy()
+        for name in self._known:
+            region = self._regions[name]
+            image[region] = self._memories[name].read(region.stop - region.start)
+        return image
+
+    def free(self) -> None:
+        for memory in self._memories.values():
+            memory.free()

@@ -125,6 +125,15 @@ def test_many_channels(place: Place, dtype: Any, rng: np.random.Generator, chann
     check_exact(place, lattice_grid_case(rng, dtype, (1, channels, 4, 8), (3, 3)))
 
 
+@pytest.mark.parametrize("channels", [3, 4, 5, 17])
+@pytest.mark.parametrize("samples", [(4, 9), (33, 40), (46, 46), (90, 100)], ids=["sparse", "even", "dense", "crowded"])
+def test_any_density_of_samples(
+    place: Place, dtype: Any, rng: np.random.Generator, samples: tuple[int, int], channels: int
+) -> None:
+    # CUDA lists a tile's samples in one of several ways, by how many they are, and has its own way for few channels.
+    check_close(place, random_grid_case(rng, dtype, (1, channels, 40, 33), samples))
+
+
 @pytest.mark.parametrize("samples", [255, 256, 257, 600, 1100])
 def test_many_samples_on_one_pixel(place: Place, dtype: Any, rng: np.random.Generator, samples: int) -> None:
     # A pixel's list is cut every 256 samples.

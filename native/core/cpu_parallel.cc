@@ -7,7 +7,6 @@
 #include <sched.h>
 
 #include <atomic>
-#include <condition_variable>
 #include <cstdlib>
 #include <mutex>
 #include <system_error>
@@ -71,7 +70,7 @@ class Pool {
       busy_.store(workers_, std::memory_order_relaxed);
       generation_.fetch_add(1, std::memory_order_release);
     }
-    wake_.notify_all();
+    pthread_cond_broadcast(&wake_);
     take_parts(job);
     for (int spin = 0; busy_.load(std::memory_order_acquire) != 0; ++spin) {
       spin < kSpins ? pause_briefly() : std::this_thread::yield();
@@ -97,7 +96,7 @@ class Pool {
       Job job;
       {
         std::unique_lock<std::mutex> lock(mutex_);
-        wake_.wait(lock, [&] { return generation_.load(std::memory_order_relaxed) != seen; });
+        while (generation_.load(std::memory_order_relaxed) == seen) pthread_cond_wait(&wake_, mutex_.native_handle());
         seen = generation_.load(std::memory_order_relaxed);
         job = job_;
       }
@@ -114,7 +113,8 @@ class Pool {
 
  private:
   std::mutex mutex_;
-  std::condition_variable wake_;
+  // Not std::condition_variable: with GCC 12 its wait() needs a C++ runtime that older distributions lack.
+  pthread_cond_t wake_ = PTHREAD_COND_INITIALIZER;
   Job job_{};
   std::atomic<int64_t> next_{0};
   std::atomic<int> busy_{0};

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The CUDA side of core/backend.h: the stream's device, the scratch pools, error texts.
+#include <cuda.h>
+
 #include <atomic>
 #include <mutex>
 
@@ -31,12 +33,27 @@ Status current_device(int* device) {
   return Status::kOk;
 }
 
+// In this scope the thread may make calls that CUDA refuses it while any of its streams is captured.
+class RelaxedCapture {
+ public:
+  RelaxedCapture() { cudaThreadExchangeStreamCaptureMode(&mode_); }
+  RelaxedCapture(const RelaxedCapture&) = delete;
+  RelaxedCapture& operator=(const RelaxedCapture&) = delete;
+  ~RelaxedCapture() { cudaThreadExchangeStreamCaptureMode(&mode_); }
+
+ private:
+  cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;  // then the one to return to
+};
+
 Status pool_of(int device, cudaMemPool_t* pool) {
   *pool = pools[device].load(std::memory_order_acquire);
   if (*pool != nullptr) return Status::kOk;
   const std::lock_guard<std::mutex> lock(devices_mutex);
   *pool = pools[device].load(std::memory_order_relaxed);
   if (*pool != nullptr) return Status::kOk;
+  // The first call of all may be one that is captured into a graph. A pool is no part of the graph, so to make one then
+  // is harmless, but CUDA must be told.
+  const RelaxedCapture relaxed;
   cudaMemPoolProps properties{};
   properties.allocType = cudaMemAllocationTypePinned;
   properties.handleTypes = cudaMemHandleTypeNone;
@@ -49,6 +66,47 @@ Status pool_of(int device, cudaMemPool_t* pool) {
   if (error != cudaSuccess) return cuda_failure(error, "cudaMemPoolSetAttribute");
   pools[device].store(*pool, std::memory_order_release);
   return Status::kOk;
+}
+
+// The driver's functions for which the runtime has no equal; asked of the runtime, so that nothing links with libcuda.
+// cudaStreamGetDevice is refused while its stream is captured into a graph, in every capture mode, and to call it spoils
+// the capture. A stream's context may be asked for at any time.
+struct DriverFunctions {
+  decltype(&cuStreamGetCtx) stream_context = nullptr;
+  decltype(&cuCtxGetCurrent) current_context = nullptr;
+  decltype(&cuCtxPushCurrent) push_context = nullptr;
+  decltype(&cuCtxPopCurrent) pop_context = nullptr;
+  cudaError_t error = cudaSuccess;
+
+  DriverFunctions() {
+    find("cuStreamGetCtx", &stream_context);
+    find("cuCtxGetCurrent", &current_context);
+    find("cuCtxPushCurrent", &push_context);
+    find("cuCtxPopCurrent", &pop_context);
+  }
+
+ private:
+  template <typename Function>
+  void find(const char* name, Function* function) {
+    if (error != cudaSuccess) return;
+    constexpr unsigned kVersion = 12000;  // whose declarations these are; they have not changed since
+    void* found = nullptr;
+    cudaDriverEntryPointQueryResult result = cudaDriverEntryPointSymbolNotFound;
+    error = cudaGetDriverEntryPointByVersion(name, &found, kVersion, cudaEnableDefault, &result);
+    if (error == cudaSuccess && result != cudaDriverEntryPointSuccess) error = cudaErrorSymbolNotFound;
+    *function = reinterpret_cast<Function>(found);
+  }
+};
+
+Status driver_functions(const DriverFunctions** functions) {
+  static const DriverFunctions found;
+  *functions = &found;
+  return found.error == cudaSuccess ? Status::kOk : cuda_failure(found.error, "cudaGetDriverEntryPointByVersion");
+}
+
+// The driver's codes and the runtime's are the same numbers.
+Status driver_failure(CUresult result, const char* what) {
+  return cuda_failure(static_cast<cudaError_t>(result), what);
 }
 
 // The default streams' handles name no device of their own.
@@ -102,22 +160,28 @@ Status device_traits(DeviceTraits* traits) {
 }
 
 Status LaunchScope::enter(Stream stream) {
-  int device = 0;
-  BARACUDA_RETURN_IF_FAILED(current_device(&device));
-  if (is_default_stream(stream)) return Status::kOk;
-  int wanted = 0;
-  cudaError_t error = cudaStreamGetDevice(static_cast<cudaStream_t>(stream), &wanted);
-  if (error != cudaSuccess) return cuda_failure(error, "stream");
-  if (wanted == device) return Status::kOk;
-  error = cudaSetDevice(wanted);
-  if (error != cudaSuccess) return cuda_failure(error, "cudaSetDevice");
-  saved_ = device;
+  if (is_default_stream(stream)) {
+    int device = 0;
+    return current_device(&device);
+  }
+  const DriverFunctions* driver = nullptr;
+  BARACUDA_RETURN_IF_FAILED(driver_functions(&driver));
+  CUcontext wanted = nullptr, current = nullptr;
+  CUresult result = driver->stream_context(static_cast<CUstream>(stream), &wanted);
+  if (result != CUDA_SUCCESS) return driver_failure(result, "stream");
+  result = driver->current_context(&current);
+  if (result != CUDA_SUCCESS) return driver_failure(result, "cuCtxGetCurrent");
+  if (wanted == current) return Status::kOk;
+  result = driver->push_context(wanted);
+  if (result != CUDA_SUCCESS) return driver_failure(result, "cuCtxPushCurrent");
   entered_ = true;
   return Status::kOk;
 }
 
 LaunchScope::~LaunchScope() {
-  if (entered_) cudaSetDevice(static_cast<int>(saved_));
+  const DriverFunctions* driver = nullptr;
+  CUcontext left = nullptr;
+  if (entered_ && driver_functions(&driver) == Status::kOk) driver->pop_context(&left);
 }
 
 Status Scratch::acquire(size_t bytes, Stream stream) {

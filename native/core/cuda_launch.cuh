@@ -8,6 +8,7 @@
 #include <cstdint>
 
 #include "core/backend.h"
+#include "core/checked.h"
 #include "core/status.h"
 
 namespace baracuda {
@@ -45,6 +46,28 @@ Status launch_kernel(const char* name, void (*kernel)(Parameters...), uint32_t b
   return error == cudaSuccess ? Status::kOk : cuda_failure(error, name);
 }
 
+// The same for a kernel that begins with wait_for_kernel_before(): where the hardware can (sm_90), its blocks start while
+// the kernel before it in the stream drains, which hides the launch.
+template <typename... Parameters, typename... Arguments>
+Status launch_early(const char* name, void (*kernel)(Parameters...), uint32_t blocks, uint32_t threads,
+                    size_t shared_bytes, Stream stream, Arguments... arguments) {
+  if (blocks == 0) return Status::kOk;
+  DeviceTraits device;
+  BARACUDA_RETURN_IF_FAILED(device_traits(&device));
+  cudaLaunchAttribute early{};
+  early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  early.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(blocks);
+  config.blockDim = dim3(threads);
+  config.dynamicSmemBytes = shared_bytes;
+  config.stream = static_cast<cudaStream_t>(stream);
+  config.attrs = &early;
+  config.numAttrs = device.compute_capability >= 90 ? 1 : 0;
+  const cudaError_t error = cudaLaunchKernelEx(&config, kernel, Parameters(arguments)...);
+  return error == cudaSuccess ? Status::kOk : cuda_failure(error, name);
+}
+
 // Lets a kernel use more dynamic shared memory than the default 48 KiB.
 template <typename... Parameters>
 Status allow_shared_bytes(const char* name, void (*kernel)(Parameters...), size_t bytes) {
@@ -57,6 +80,13 @@ Status allow_shared_bytes(const char* name, void (*kernel)(Parameters...), size_
 __device__ __forceinline__ int64_t grid_thread() {
   return static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
 }
+// Nothing that another kernel wrote may be read, and nothing that one reads be written, before this.
+__device__ __forceinline__ void wait_for_kernel_before() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
 __device__ __forceinline__ int64_t grid_threads() { return static_cast<int64_t>(gridDim.x) * blockDim.x; }
 #endif
 

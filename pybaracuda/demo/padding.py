@@ -87,7 +87,7 @@ def _both(
             (Input(image, 0, kept / image.size),),
             (Output(grad_output.shape, number, 0),),
             lambda image, out: pybaracuda.pad(image, low, high, mode, VALUE, out=out),
-            lambda: (reference.pad(image, low, high, mode, VALUE),),
+            lambda: (reference.pad(image, low, high, VALUE, mode),),
         ),
         Case(
             f"{operator}_backward",

@@ -27,6 +27,14 @@ class Progress:
         elif not self._quiet:
             print(f"{name} ...", file=sys.stderr, flush=True)
 
+    def say(self, text: str) -> None:
+        """Print lines of output, above the bar."""
+        if self._bar is not None:
+            self._bar.clear()
+        print(text, flush=True)
+        if self._bar is not None:
+            self._bar.refresh()
+
     def step(self) -> None:
         """Count one finished step."""
         if self._bar is not None:

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Float64 definitions that the demo's results are held against; NumPy only, nothing of the library may be imported.
+"""Float64 definitions that results of the demo and the benchmark are held against; NumPy only, nothing of the library
+may be imported.
 
 Each walks samples or rows and scatters, where the kernels gather, so that the two cannot share a mistake. Sampling
 positions are formed in the coordinates' own dtype, step by step as the header states them, because floor() and the
@@ -105,7 +106,10 @@ def _corners(grid: Array, height: int, width: int) -> Iterator[_Corner]:
 
 def pixels_sampled(grid: Array, height: int, width: int) -> int:
     """How many pixels of an image the grid reads."""
-    return len(np.unique(np.concatenate([corner.pixels for corner in _corners(grid, height, width)])))
+    seen = np.zeros(height * width, bool)
+    for corner in _corners(grid, height, width):
+        seen[corner.pixels] = True
+    return int(seen.sum())
 
 
 def grid_sample(image: Array, grid: Array) -> Expected:
@@ -121,25 +125,40 @@ def grid_sample(image: Array, grid: Array) -> Expected:
     return total.expected((channels, rows, columns), 1, 4)
 
 
-def grid_sample_backward(grad_output: Array, image: Array, grid: Array) -> tuple[Expected, Expected]:
-    """The gradients with respect to the image and to the grid."""
+def grid_sample_backward_input(grad_output: Array, grid: Array, height: int, width: int) -> Expected:
+    """The gradient with respect to an image [C, height, width]."""
+    channels = len(grad_output)
+    gradient = grad_output.astype(np.float64).reshape(channels, -1)
+    total = _Scatter(channels * height * width)
+    for corner in _corners(grid, height, width):
+        for channel in range(channels):
+            total.add(channel * height * width + corner.pixels, corner.weight * gradient[channel, corner.samples])
+    # The four of the forward, and the partial sum that a long list's last terms are in.
+    return total.expected((channels, height, width), 1, 5)
+
+
+def grid_sample_backward_grid(grad_output: Array, image: Array, grid: Array) -> Expected:
+    """The gradient with respect to the grid."""
     channels, height, width = image.shape
     rows, columns, _ = grid.shape
     planes = image.astype(np.float64).reshape(channels, -1)
     gradient = grad_output.astype(np.float64).reshape(channels, -1)
-    grad_image, grad_grid = _Scatter(channels * height * width), _Scatter(rows * columns * 2)
+    total = _Scatter(rows * columns * 2)
     for corner in _corners(grid, height, width):
         for channel in range(channels):
-            arriving = gradient[channel, corner.samples]
-            grad_image.add(channel * height * width + corner.pixels, corner.weight * arriving)
-            product = arriving * planes[channel, corner.pixels]
-            grad_grid.add(2 * corner.samples, product * corner.slope_x)
-            grad_grid.add(2 * corner.samples + 1, product * corner.slope_y)
+            product = gradient[channel, corner.samples] * planes[channel, corner.pixels]
+            total.add(2 * corner.samples, product * corner.slope_x)
+            total.add(2 * corner.samples + 1, product * corner.slope_y)
+    # 1 - fraction, a difference, the products with gradient, weight and half the extent, and a partial sum.
+    return total.expected(grid.shape, 1, 6)
+
+
+def grid_sample_backward(grad_output: Array, image: Array, grid: Array) -> tuple[Expected, Expected]:
+    """The gradients with respect to the image and to the grid."""
+    _, height, width = image.shape
     return (
-        # The four of the forward, and the partial sum that a long list's last terms are in.
-        grad_image.expected(image.shape, 1, 5),
-        # 1 - fraction, a difference, the products with gradient, weight and half the extent, and a partial sum.
-        grad_grid.expected(grid.shape, 1, 6),
+        grid_sample_backward_input(grad_output, grid, height, width),
+        grid_sample_backward_grid(grad_output, image, grid),
     )
 
 
@@ -218,6 +237,19 @@ def _box_taps(
     return bins[kept], pixels[kept], weights[kept]
 
 
+def pixels_averaged(
+    boxes: Array, output_size: tuple[int, int], height: int, width: int, sampling_ratio: int, aligned: bool
+) -> int:
+    """How many pixels of an image its boxes read."""
+    seen = np.zeros((height, width), bool)
+    for box in boxes:
+        across = _axis_taps(box[1], box[3], output_size[1], width, sampling_ratio, aligned)
+        down = _axis_taps(box[2], box[4], output_size[0], height, sampling_ratio, aligned)
+        rows, columns = np.unique(down.pixels[down.weights != 0]), np.unique(across.pixels[across.weights != 0])
+        seen[np.ix_(rows, columns)] = True
+    return int(seen.sum())
+
+
 # A kernel may merge the taps of one row and of one column first; a term then meets the additions of two shorter chains
 # and of the sum over bins or pixels, twice the terms in all at most. Besides: 1 - fraction, the divisor and its product
 # on each of two axes, the product with the value, and the merge itself.
@@ -290,7 +322,7 @@ def _pad_places(shape: tuple[int, ...], low: tuple[int, ...], high: tuple[int, .
 
 
 def pad(
-    image: Array, low: tuple[int, ...], high: tuple[int, ...], mode: str = "constant", value: float = 0.0
+    image: Array, low: tuple[int, ...], high: tuple[int, ...], value: float = 0.0, mode: str = "constant"
 ) -> Expected:
     """Every padded element taken from its place; `value` where there is none."""
     places = _pad_places(image.shape, low, high, mode)

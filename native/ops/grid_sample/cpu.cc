@@ -45,11 +45,11 @@ void sample_planes(const Problem& p, const SampleBlock<Compute<T>>& block, const
   const int64_t offsets[4] = {0, 1, below, below + 1};
   for (int64_t i = 0; i < block.count; ++i) {
     const C* weights = block.taps[i].weight;
-    const T* first = planes + block.at[i];
+    const int64_t first = block.at[i];  // no pointer yet: a sample without taps has no place in the image
     C sums[kPlanes];
     if (weights[0] != C(0) && weights[1] != C(0) && weights[2] != C(0) && weights[3] != C(0)) {
       for (int k = 0; k < kPlanes; ++k) {
-        const T* pixel = first + k * p.pixels;
+        const T* pixel = planes + (first + k * p.pixels);
         C sum = fma(weights[0], widen(pixel[0]), C(0));
         sum = fma(weights[1], widen(pixel[1]), sum);
         sum = fma(weights[2], widen(pixel[below]), sum);
@@ -59,7 +59,7 @@ void sample_planes(const Problem& p, const SampleBlock<Compute<T>>& block, const
       for (int k = 0; k < kPlanes; ++k) sums[k] = block.missing[i] ? canonical_nan<C>() : C(0);
       for (int tap = 0; tap < 4; ++tap) {
         if (weights[tap] == C(0)) continue;
-        const T* pixel = first + offsets[tap];
+        const T* pixel = planes + (first + offsets[tap]);
         for (int k = 0; k < kPlanes; ++k) sums[k] = fma(weights[tap], widen(pixel[k * p.pixels]), sums[k]);
       }
     }

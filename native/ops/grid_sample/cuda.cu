@@ -3,6 +3,7 @@
 #include "ops/grid_sample/cuda_bins.cuh"
 #include "ops/grid_sample/cuda_crowded.cuh"
 #include "ops/grid_sample/cuda_lists.cuh"
+#include "ops/grid_sample/cuda_narrow.cuh"
 #include "ops/grid_sample/cuda_tiles.cuh"
 #include "ops/grid_sample/launch.h"
 
@@ -67,21 +68,16 @@ __global__ void __launch_bounds__(kZeroThreads) write_zeros(int64_t count, T* ou
 // none.
 constexpr int kCrowdedBlocks = 4;
 
-bool is_aligned(const void* pointer, size_t bytes) { return reinterpret_cast<uintptr_t>(pointer) % bytes == 0; }
-
 // The tiles that are staged in shared memory. Learns which ones are crowded.
-template <typename Key, typename T>
+template <int kCapacity, typename T>
 Status sum_staged(const Problem& p, const TileGrid& tiles, const BackwardBuffers<T>& b,
                   const Storage<Compute<T>, uint32_t>& s, Stream stream) {
-  constexpr size_t kDefaultSharedBytes = size_t{48} << 10;
-  if (kTileSharedBytes<T> > kDefaultSharedBytes) {
-    BARACUDA_RETURN_IF_FAILED(
-        allow_shared_bytes("grid_sample_backward kernel", sum_tiles<Key, T>, kTileSharedBytes<T>));
+  if (is_narrow(p)) {
+    return launch_early("grid_sample_backward narrow kernel", sum_narrow<T, kCapacity>,
+                         static_cast<uint32_t>(tiles.total), kNarrowThreads, 0, stream, p, tiles, b, s);
   }
-  const TileSource<T> source{b.grad_output, b.input, is_aligned(b.grad_output, 4) && p.samples % 2 == 0,
-                             is_aligned(b.input, 16) && static_cast<size_t>(p.input_w) * sizeof(T) % 16 == 0};
-  return launch_kernel("grid_sample_backward kernel", sum_tiles<Key, T>, static_cast<uint32_t>(staged_blocks(p, tiles)),
-                       kTileThreads, kTileSharedBytes<T>, stream, p, tiles, b, s, source);
+  return launch_early("grid_sample_backward kernel", sum_tiles<T, kCapacity>,
+                       static_cast<uint32_t>(staged_blocks(p, tiles)), kTileThreads, 0, stream, p, tiles, b, s);
 }
 
 // The tiles that are not. Where no tile is crowded these launches end at once.
@@ -92,11 +88,11 @@ Status sum_rest(const Problem& p, const TileGrid& tiles, const BackwardBuffers<T
   DeviceTraits device;
   BARACUDA_RETURN_IF_FAILED(device_traits(&device));
   const uint32_t blocks = static_cast<uint32_t>(device.multiprocessors * kCrowdedBlocks);
-  BARACUDA_RETURN_IF_FAILED(launch_kernel("grid_sample_backward list kernel", fill_lists<C, Index>, 2 * blocks,
+  BARACUDA_RETURN_IF_FAILED(launch_early("grid_sample_backward list kernel", fill_lists<C, Index>, 2 * blocks,
                                           kBinThreads, 0, stream, p, tiles, b.grid, s));
-  BARACUDA_RETURN_IF_FAILED(launch_kernel("grid_sample_backward sort kernel", sort_lists<C, Index>, blocks,
+  BARACUDA_RETURN_IF_FAILED(launch_early("grid_sample_backward sort kernel", sort_lists<C, Index>, blocks,
                                           kSortThreads, 0, stream, p, tiles, b.grid, s));
-  return launch_kernel("grid_sample_backward crowded kernel", sum_crowded<T, Index>, 2 * blocks, kSumThreads, 0, stream,
+  return launch_early("grid_sample_backward crowded kernel", sum_crowded<T, Index>, 2 * blocks, kSumThreads, 0, stream,
                        p, tiles, b, s);
 }
 
@@ -108,15 +104,17 @@ Status sum_all(const Problem& p, const BackwardBuffers<T>& b, void* workspace, S
   const TileGrid tiles(p);
   const cudaError_t cleared = cudaMemsetAsync(s.totals, 0, s.cleared_bytes, static_cast<cudaStream_t>(stream));
   if (cleared != cudaSuccess) return cuda_failure(cleared, "grid_sample_backward counters");
-  BARACUDA_RETURN_IF_FAILED(launch_kernel("grid_sample_backward bin kernel", bin_samples<C, Index, kStages>,
-                                          blocks_for(p.n * p.samples, kBinThreads), kBinThreads, 0, stream, p, tiles,
-                                          b.grid, b.grad_grid, s));
+  const auto bin = is_narrow(p) ? bin_samples<T, Index, kStages, true> : bin_samples<T, Index, kStages, false>;
+  BARACUDA_RETURN_IF_FAILED(launch_kernel("grid_sample_backward bin kernel", bin,
+                                          blocks_for(p.n * p.samples, kBinThreads), kBinThreads, 0, stream, p, tiles, b,
+                                          s));
   if constexpr (kStages) {
-    BARACUDA_RETURN_IF_FAILED(fits_narrow_key(p) ? sum_staged<uint32_t>(p, tiles, b, s, stream)
-                                                 : sum_staged<uint64_t>(p, tiles, b, s, stream));
+    BARACUDA_RETURN_IF_FAILED(s.capacity == kUsualCapacity
+                                  ? sum_staged<kUsualCapacity>(p, tiles, b, s, stream)
+                                  : sum_staged<kLargeCapacity<C>>(p, tiles, b, s, stream));
   } else {
-    BARACUDA_RETURN_IF_FAILED(launch_kernel("grid_sample_backward reserve kernel", reserve_lists<C, Index>,
-                                            blocks_for(tiles.total, kReserveThreads), kReserveThreads, 0, stream,
+    BARACUDA_RETURN_IF_FAILED(launch_early("grid_sample_backward reserve kernel", reserve_lists<C, Index>,
+                                          blocks_for(tiles.total, kReserveThreads), kReserveThreads, 0, stream,
                                             tiles, s));
   }
   return sum_rest(p, tiles, b, s, stream);

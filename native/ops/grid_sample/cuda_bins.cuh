@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The backward's scratch on CUDA and its first step: which samples reach which tile of pixels. A tile has one owner; its
-// list is filled by integer atomics in an order that changes from run to run and is undone by sorting.
+// The backward's scratch on CUDA and its first step: which samples reach which tile of pixels. A tile has one owner;
+// its list is filled by integer atomics in an order that changes from run to run and is undone by sorting.
 #pragma once
+
+#include <type_traits>
 
 #include "core/checked.h"
 #include "core/cuda_launch.cuh"
@@ -58,16 +60,33 @@ struct TilePlace {
 
 using Counter = unsigned long long;
 
+// Images of so few channels have a kernel of their own: building a tile's lists costs more than their sums.
+constexpr int32_t kNarrowChannels = 4;
+BARACUDA_HD bool is_narrow(const Problem& p) { return p.c <= kNarrowChannels; }
+
 // A tile with more samples than this is crowded: its lists live in the workspace, not in shared memory. 384 hold the
-// 280 or so of a smooth map, 1.1 samples a pixel, and let four owners share a multiprocessor.
-constexpr int kStaged = 384;
+// 280 or so of a smooth map, 1.1 samples a pixel, and 640 the 450 of a denser random one; f64 has room for fewer.
+constexpr int kUsualCapacity = 384;
+template <typename C>
+constexpr int kLargeCapacity = sizeof(C) == 4 ? 640 : 512;
+
+template <typename C>
+int capacity_of(const Problem& p) {
+  constexpr int64_t kReached = (kTileWidth + 1) * (kTileHeight + 1);  // places of a first tap in a tile and around it
+  constexpr int64_t kUsual = 330;                                     // samples in a tile, when they are even
+  // Halved until the products fit.
+  int64_t samples = p.samples, pixels = p.pixels;
+  for (; samples > INT64_MAX / 1024 || pixels > INT64_MAX / 1024; samples /= 2) pixels /= 2;
+  return samples * kReached <= pixels * kUsual ? kUsualCapacity : kLargeCapacity<C>;
+}
 
 // One tile's state, padded to a sector of its own: neighbours' counters in one sector would wait for each other.
+template <typename Index>
 struct alignas(32) TileRecord {
-  Counter count;    // samples that have a tap in the tile
-  Counter taken;    // crowded: samples listed so far; else: chunks of channels finished, in order
   Counter list;     // crowded: 1 + where its samples are listed; else 0
   Counter entries;  // crowded: where its pixels' contributions start
+  Index count;      // samples that have a tap in the tile
+  Index taken;      // crowded: samples listed so far; else: chunks of channels finished, in order
 };
 
 // Sums over the crowded tiles, and the tickets that the staged tiles' owners draw.
@@ -90,7 +109,8 @@ inline int64_t staged_blocks(const Problem& p, const TileGrid& tiles) {
 // Whether tiles may be staged: a 32-bit Index holds a sample's number in its image with room for kHome, and one launch
 // holds the blocks. Larger problems have crowded tiles alone and a 64-bit Index.
 inline bool fits_staging(const Problem& p) {
-  return p.samples <= INT32_MAX && staged_blocks(p, TileGrid(p)) <= INT32_MAX;
+  constexpr int32_t kWidest = INT32_MAX / (kTileHeight + 2);  // 32 bits hold a place in a patch's rows
+  return p.samples <= INT32_MAX && p.input_w <= kWidest && staged_blocks(p, TileGrid(p)) <= INT32_MAX;
 }
 
 template <typename C, typename Index>
@@ -98,8 +118,9 @@ struct Storage {
   size_t cleared_bytes;  // from the start
   size_t bytes;
   Totals* totals;
-  TileRecord* records;   // [tile]
-  Index* staged;         // [tile][kStaged]: samples, with kHome
+  TileRecord<Index>* records;  // [tile]
+  int capacity;
+  Index* staged;         // [tile][capacity]: samples, with kHome
   int64_t* crowded;      // [tile]: the crowded ones
   Index* listed;         // [4 samples]: crowded tiles' samples
   Index* begins;         // [tile][pixel + 1]: where a pixel's contributions begin, from the tile's entries
@@ -111,9 +132,10 @@ struct Storage {
     const int64_t samples = p.n * p.samples;
     WorkspaceLayout layout;
     totals = take<Totals>(layout, workspace, 1);
-    records = take<TileRecord>(layout, workspace, tiles.total);
+    records = take<TileRecord<Index>>(layout, workspace, tiles.total);
     cleared_bytes = layout.bytes();
-    staged = take<Index>(layout, workspace, tiles.total * kStaged);
+    capacity = capacity_of<C>(p);
+    staged = take<Index>(layout, workspace, tiles.total * capacity);
     crowded = take<int64_t>(layout, workspace, tiles.total);
     listed = take<Index>(layout, workspace, 4 * samples);
     begins = take<Index>(layout, workspace, tiles.total * (kTilePixels + 1));
@@ -130,25 +152,29 @@ struct Storage {
 };
 
 // The tiles that have taps of a sample: its home, that of the first tap clamped to the image, and its neighbours.
+// Tile is a type that holds any tile's number.
+template <typename Tile>
 struct TouchedTiles {
-  int64_t home;  // -1: none
+  Tile home;  // -1: none
   bool right, below;
+
+  __device__ TouchedTiles() : home(-1), right(false), below(false) {}
 
   template <typename C>
   __device__ TouchedTiles(const Position<C>& at, const Problem& p, const TileGrid& tiles, int64_t image)
       : home(-1), right(false), below(false) {
     if (at.is_outside()) return;
     const int32_t x = at.x.low < 0 ? 0 : at.x.low, y = at.y.low < 0 ? 0 : at.y.low;
-    home = image * tiles.per_image + static_cast<int64_t>(y >> kTileHeightShift) * tiles.columns +
-           (x >> kTileWidthShift);
+    home = static_cast<Tile>(image) * static_cast<Tile>(tiles.per_image) +
+           static_cast<Tile>(y >> kTileHeightShift) * static_cast<Tile>(tiles.columns) + (x >> kTileWidthShift);
     right = at.x.low >= 0 && x % kTileWidth == kTileWidth - 1 && x + 1 < p.input_w;
     below = at.y.low >= 0 && y % kTileHeight == kTileHeight - 1 && y + 1 < p.input_h;
   }
 
   // The i-th of up to four tiles, home first, or -1.
-  __device__ int64_t tile(int i, const TileGrid& tiles) const {
+  __device__ Tile tile(int i, const TileGrid& tiles) const {
     const bool exists = home >= 0 && (i % 2 == 0 || right) && (i / 2 == 0 || below);
-    return exists ? home + i % 2 + i / 2 * tiles.columns : -1;
+    return exists ? home + i % 2 + i / 2 * static_cast<Tile>(tiles.columns) : Tile{-1};
   }
 };
 
@@ -162,44 +188,130 @@ __device__ int pixel_of_tap(const Position<C>& at, int tap, C weight, const Tile
 
 // Adds the calling lane to the counter of its tile, -1 for none, and answers what the counter held before it. Runs of
 // lanes with one tile make one atomic. Every lane of the warp calls.
-__device__ Counter append(int64_t tile, TileRecord* records, Counter TileRecord::* counter) {
+template <typename Tile, typename Index>
+__device__ Index append(Tile tile, TileRecord<Index>* records, Index TileRecord<Index>::* counter) {
   const unsigned lane = threadIdx.x % 32;
-  const int64_t before = __shfl_up_sync(kFullWarp, tile, 1);
+  const Tile before = __shfl_up_sync(kFullWarp, tile, 1);
   const unsigned heads = __ballot_sync(kFullWarp, lane == 0 || before != tile);
   const unsigned head = 31 - __clz(heads & (kFullWarp >> (31 - lane)));
-  Counter base = 0;
+  Index base = 0;
   if (lane == head && tile >= 0) {
     const unsigned later = lane == 31 ? 0 : heads >> (lane + 1);
     const unsigned length = later == 0 ? 32 - lane : static_cast<unsigned>(__ffs(later));
-    base = atomicAdd(&(records[tile].*counter), static_cast<Counter>(length));
+    base = atomicAdd(&(records[tile].*counter), static_cast<Index>(length));
   }
   return __shfl_sync(kFullWarp, base, head) + (lane - head);
+}
+
+// Channels of a sample whose values are asked for together.
+constexpr int kSlopeChannels = 4;
+
+// The gradient to one sample's position, all channels.
+template <typename T>
+__device__ __forceinline__ void sum_slopes(const Problem& p, const BackwardBuffers<T>& b, int64_t i, int64_t image,
+                                           int64_t sample, const Position<Compute<T>>& at) {
+  using C = Compute<T>;
+  static_assert(kChannelChunk % kSlopeChannels == 0);
+  const Taps<C> x_taps = x_slope_taps(at, p), y_taps = y_slope_taps(at, p);
+  bool has_all_taps = true;
+#pragma unroll
+  for (int tap = 0; tap < 4; ++tap) {
+    has_all_taps = has_all_taps && x_taps.weight[tap] != C(0) && y_taps.weight[tap] != C(0);
+  }
+  const T* gradient = b.grad_output + image * p.c * p.samples + sample;
+  const T* upper = b.input + image * p.c * p.pixels + static_cast<int64_t>(at.y.low) * p.input_w + at.x.low;
+  C x_total = C(0), y_total = C(0), x_partial = C(0), y_partial = C(0);
+  for (int32_t first = 0; first < p.c; first += kSlopeChannels) {
+    const int32_t channels = p.c - first < kSlopeChannels ? p.c - first : kSlopeChannels;
+    if (has_all_taps) {
+      T upstream[kSlopeChannels], values[kSlopeChannels][4];
+#pragma unroll
+      for (int k = 0; k < kSlopeChannels; ++k) {
+        if (k >= channels) break;
+        const T* lower = upper + p.input_w;
+        upstream[k] = *gradient;
+        values[k][0] = upper[0];
+        values[k][1] = upper[1];
+        values[k][2] = lower[0];
+        values[k][3] = lower[1];
+        gradient += p.samples;
+        upper += p.pixels;
+      }
+#pragma unroll
+      for (int k = 0; k < kSlopeChannels; ++k) {
+        if (k >= channels) break;
+        C x_slope = C(0), y_slope = C(0);
+#pragma unroll
+        for (int tap = 0; tap < 4; ++tap) {
+          x_slope = fma(x_taps.weight[tap], widen(values[k][tap]), x_slope);
+          y_slope = fma(y_taps.weight[tap], widen(values[k][tap]), y_slope);
+        }
+        x_partial = fma(widen(upstream[k]), x_slope, x_partial);
+        y_partial = fma(widen(upstream[k]), y_slope, y_partial);
+      }
+    } else {
+      // Borders and the like: few.
+#pragma unroll 1
+      for (int k = 0; k < channels; ++k) {
+        C x_slope = C(0), y_slope = C(0);
+#pragma unroll
+        for (int tap = 0; tap < 4; ++tap) {
+          // Where one derivative has a tap of weight 0, the other may still need its value.
+          if (x_taps.weight[tap] == C(0) && y_taps.weight[tap] == C(0)) continue;
+          const C value = widen(upper[tap / 2 * int64_t{p.input_w} + tap % 2]);
+          if (x_taps.weight[tap] != C(0)) x_slope = fma(x_taps.weight[tap], value, x_slope);
+          if (y_taps.weight[tap] != C(0)) y_slope = fma(y_taps.weight[tap], value, y_slope);
+        }
+        x_partial = fma(widen(*gradient), x_slope, x_partial);
+        y_partial = fma(widen(*gradient), y_slope, y_partial);
+        gradient += p.samples;
+        upper += p.pixels;
+      }
+    }
+    if ((first + kSlopeChannels) % kChannelChunk == 0 || first + kSlopeChannels >= p.c) {
+      x_total = x_total + x_partial;
+      y_total = y_total + y_partial;
+      x_partial = y_partial = C(0);
+    }
+  }
+  b.grad_grid[2 * i] = any_tap(x_taps) ? narrow<C>(x_total * pixels_per_unit<C>(p.input_w)) : C(0);
+  b.grad_grid[2 * i + 1] = any_tap(y_taps) ? narrow<C>(y_total * pixels_per_unit<C>(p.input_h)) : C(0);
 }
 
 constexpr int kBinThreads = 256;
 
 // Stages every sample with its tiles as far as there is room, or, without kStages, only counts. Writes the gradients of
-// samples that have no tap.
-template <typename C, typename Index, bool kStages>
-__global__ void __launch_bounds__(kBinThreads)
-    bin_samples(Problem p, TileGrid tiles, const C* grid, C* grad_grid, Storage<C, Index> s) {
+// samples that have no tap; with kSlopes, for narrow images, every sample's.
+template <typename T, typename Index, bool kStages, bool kSlopes>
+__global__ void __launch_bounds__(kBinThreads, kSlopes && sizeof(Compute<T>) == 8 ? 2 : 4)
+    bin_samples(Problem p, TileGrid tiles, BackwardBuffers<T> b, Storage<Compute<T>, Index> s) {
+  using C = Compute<T>;
+  using Tile = std::conditional_t<kStages, int32_t, int64_t>;
   const int64_t total = p.n * p.samples;
   for (int64_t base = static_cast<int64_t>(blockIdx.x) * kBinThreads; base < total; base += grid_threads()) {
     const int64_t i = base + threadIdx.x;
-    TouchedTiles touched{Position<C>{{kOutside, C(0)}, {kOutside, C(0)}}, p, tiles, 0};
+    TouchedTiles<Tile> touched;
     Index sample = 0;
     if (i < total) {
       const Division at(i, p.samples);
       sample = static_cast<Index>(at.remainder);
-      touched = TouchedTiles(locate_sample(grid[2 * i], grid[2 * i + 1], p), p, tiles, at.quotient);
-      if (touched.home < 0) grad_grid[2 * i] = grad_grid[2 * i + 1] = C(0);
+      const Position<C> position = locate_sample(b.grid[2 * i], b.grid[2 * i + 1], p);
+      touched = TouchedTiles<Tile>(position, p, tiles, at.quotient);
+      if (touched.home < 0) {
+        b.grad_grid[2 * i] = b.grad_grid[2 * i + 1] = C(0);
+      } else if (kSlopes) {
+        sum_slopes(p, b, i, at.quotient, at.remainder, position);
+      }
     }
+#pragma unroll
     for (int k = 0; k < 4; ++k) {
-      const int64_t tile = touched.tile(k, tiles);
+      const Tile tile = touched.tile(k, tiles);
       if (!__any_sync(kFullWarp, tile >= 0)) continue;
-      const Counter slot = append(tile, s.records, &TileRecord::count);
+      const Index slot = append(tile, s.records, &TileRecord<Index>::count);
       if constexpr (kStages) {
-        if (tile >= 0 && slot < kStaged) s.staged[tile * kStaged + slot] = k == 0 ? sample | kHome<Index> : sample;
+        if (tile >= 0 && slot < s.capacity) {
+          s.staged[static_cast<int64_t>(tile) * s.capacity + slot] = k == 0 ? sample | kHome<Index> : sample;
+        }
       }
     }
   }

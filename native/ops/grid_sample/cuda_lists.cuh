@@ -11,8 +11,8 @@ namespace {
 // Makes a tile crowded: reserves its list. Called by one thread per tile.
 template <typename C, typename Index>
 __device__ void reserve_list(const Storage<C, Index>& s, int64_t tile) {
-  TileRecord& record = s.records[tile];
-  record.list = 1 + atomicAdd(&s.totals->listed, record.count);
+  TileRecord<Index>& record = s.records[tile];
+  record.list = 1 + atomicAdd(&s.totals->listed, static_cast<Counter>(record.count));
   s.crowded[atomicAdd(&s.totals->crowded, Counter{1})] = tile;
 }
 
@@ -21,6 +21,7 @@ constexpr int kReserveThreads = 256;
 // For problems in which nothing is staged: every tile is crowded.
 template <typename C, typename Index>
 __global__ void __launch_bounds__(kReserveThreads) reserve_lists(TileGrid tiles, Storage<C, Index> s) {
+  wait_for_kernel_before();
   for (int64_t tile = grid_thread(); tile < tiles.total; tile += grid_threads()) reserve_list(s, tile);
 }
 
@@ -28,22 +29,23 @@ __global__ void __launch_bounds__(kReserveThreads) reserve_lists(TileGrid tiles,
 template <typename C, typename Index>
 __global__ void __launch_bounds__(kBinThreads)
     fill_lists(Problem p, TileGrid tiles, const C* grid, Storage<C, Index> s) {
+  wait_for_kernel_before();
   if (s.totals->crowded == 0) return;
   const int64_t total = p.n * p.samples;
   for (int64_t base = static_cast<int64_t>(blockIdx.x) * kBinThreads; base < total; base += grid_threads()) {
     const int64_t i = base + threadIdx.x;
-    TouchedTiles touched{Position<C>{{kOutside, C(0)}, {kOutside, C(0)}}, p, tiles, 0};
+    TouchedTiles<int64_t> touched;
     Index sample = 0;
     if (i < total) {
       const Division at(i, p.samples);
       sample = static_cast<Index>(at.remainder);
-      touched = TouchedTiles(locate_sample(grid[2 * i], grid[2 * i + 1], p), p, tiles, at.quotient);
+      touched = TouchedTiles<int64_t>(locate_sample(grid[2 * i], grid[2 * i + 1], p), p, tiles, at.quotient);
     }
     for (int k = 0; k < 4; ++k) {
       int64_t tile = touched.tile(k, tiles);
       if (tile >= 0 && s.records[tile].list == 0) tile = -1;
       if (!__any_sync(kFullWarp, tile >= 0)) continue;
-      const Counter slot = append(tile, s.records, &TileRecord::taken);
+      const Index slot = append(tile, s.records, &TileRecord<Index>::taken);
       if (tile >= 0) s.listed[s.records[tile].list - 1 + slot] = sample;
     }
   }
@@ -60,6 +62,7 @@ template <typename Index>
 struct SortShared {
   Index starts[kDigits];              // where a digit's next record goes
   Index places[kSortWarps][kDigits];  // the same for each warp of a round; first its counts
+  Index total;
   Counter entries;
 };
 
@@ -144,9 +147,38 @@ __device__ void scatter_in_order(int64_t count, SortShared<Index>& shared, Load 
   __syncthreads();
 }
 
+// Sorts `count` samples ascending through a bit for each sample of the image. They fit in shared.places.
+template <typename Index>
+__device__ void sort_by_bits(Index* list, int64_t count, int64_t samples, SortShared<Index>& shared) {
+  uint32_t* const words = reinterpret_cast<uint32_t*>(shared.places);
+  const int word_count = static_cast<int>((samples + 31) / 32);
+  for (int i = threadIdx.x; i < word_count; i += kSortThreads) words[i] = 0;
+  __syncthreads();
+  for (int64_t i = threadIdx.x; i < count; i += kSortThreads) {
+    const uint32_t sample = static_cast<uint32_t>(list[i]);
+    atomicOr(&words[sample / 32], 1u << sample % 32);
+  }
+  // The words of a digit are the first threads'.
+  const int each = (word_count + kDigits - 1) / kDigits;
+  const int first = static_cast<int>(threadIdx.x) * each;
+  const int end = threadIdx.x >= kDigits ? first : first + each < word_count ? first + each : word_count;
+  __syncthreads();
+  Index found = 0;
+  for (int i = first; i < end; ++i) found += __popc(words[i]);
+  if (threadIdx.x < kDigits) shared.starts[threadIdx.x] = found;
+  sum_digits(shared.starts, &shared.total);
+  Index place = threadIdx.x < kDigits ? shared.starts[threadIdx.x] : 0;
+  for (int i = first; i < end; ++i) {
+    for (uint32_t left = words[i]; left != 0; left &= left - 1) {
+      list[place++] = static_cast<Index>(i) * 32 + static_cast<Index>(__ffs(left) - 1);
+    }
+  }
+  __syncthreads();
+}
+
 // Sorts `count` samples ascending, an even number of radix passes that end where they began.
 template <typename Index>
-__device__ void sort_samples(Index* list, Index* other, int64_t count, int64_t samples, SortShared<Index>& shared) {
+__device__ void sort_by_digits(Index* list, Index* other, int64_t count, int64_t samples, SortShared<Index>& shared) {
   struct Record {
     int digit;
     Index sample;
@@ -164,13 +196,23 @@ __device__ void sort_samples(Index* list, Index* other, int64_t count, int64_t s
       const int64_t i = base + threadIdx.x;
       count_digit(i < count ? digit_of(list[i]) : kDigits, shared.starts);
     }
-    sum_digits(shared.starts, &shared.places[0][0]);
+    sum_digits(shared.starts, &shared.total);
     scatter_in_order(
         count, shared, [&](int64_t i) { return Record{digit_of(list[i]), list[i]}; },
         [&](Index place, const Record& record) { other[place] = record.sample; });
     Index* const swapped = list;
     list = other;
     other = swapped;
+  }
+}
+
+// Sorts `count` samples ascending; `other` is room for as many.
+template <typename Index>
+__device__ void sort_samples(Index* list, Index* other, int64_t count, int64_t samples, SortShared<Index>& shared) {
+  if (samples <= static_cast<int64_t>(8 * sizeof(shared.places))) {
+    sort_by_bits(list, count, samples, shared);
+  } else {
+    sort_by_digits(list, other, count, samples, shared);
   }
 }
 
@@ -228,10 +270,11 @@ __global__ void __launch_bounds__(kSortThreads)
     Index sample;
     C weight;
   };
+  wait_for_kernel_before();
   const int64_t crowded = static_cast<int64_t>(s.totals->crowded);
   for (int64_t job = blockIdx.x; job < crowded; job += gridDim.x) {
     const int64_t number = s.crowded[job];
-    TileRecord& record = s.records[number];
+    TileRecord<Index>& record = s.records[number];
     const TilePlace place(tiles, number);
     const CrowdedTile<C, Index> tile{p, place, grid + static_cast<int64_t>(place.image) * p.samples * 2,
                                      s.listed + (record.list - 1), static_cast<int64_t>(record.count)};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Fills the box tables on CUDA, for the forward and the backward.
+// Fills the box tables on CUDA, for the forward and the general backward.
 #pragma once
 
 #include "core/checked.h"
@@ -62,11 +62,9 @@ __device__ void tabulate_axis(const Axis<T>& axis, int32_t bins, BinEntry* entri
   if (lane == 0) *touched = all;
 }
 
-// `counters`, where given, are two integers that a later launch counts with; they start at 0 here.
 template <typename T>
 __global__ void __launch_bounds__(kTableThreads)
-    tabulate_boxes(Problem p, const T* rois, BoxTables<T> tables, int32_t* counters) {
-  if (counters != nullptr && blockIdx.x == 0 && threadIdx.x < 2) counters[threadIdx.x] = 0;
+    tabulate_boxes(Problem p, const T* rois, BoxTables<T> tables) {
   const int64_t jobs = 2 * static_cast<int64_t>(p.num_rois);
   for (int64_t job = blockIdx.x; job < jobs; job += gridDim.x) {
     const int64_t r = job / 2;
@@ -84,9 +82,9 @@ __global__ void __launch_bounds__(kTableThreads)
 }
 
 template <typename T>
-Status tabulate(const Problem& p, const T* rois, const BoxTables<T>& tables, int32_t* counters, Stream stream) {
+Status tabulate(const Problem& p, const T* rois, const BoxTables<T>& tables, Stream stream) {
   return launch_kernel("roi_align table kernel", tabulate_boxes<T>, blocks_for(2 * static_cast<int64_t>(p.num_rois), 1),
-                       kTableThreads, 0, stream, p, rois, tables, counters);
+                       kTableThreads, 0, stream, p, rois, tables);
 }
 
 }  // namespace

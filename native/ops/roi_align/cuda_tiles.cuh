@@ -1,94 +1,96 @@
 // SPDX-License-Identifier: Apache-2.0
 // The backward for sm_90: tiles of pixels whose sums live in registers, fed through a ring of bulk copies.
 //
-// A CTA owns a tile of kRows x kColumns pixels for a block of channels, and within it a warp owns two rows: a lane is a
-// channel, so weights and control flow are the same for the whole warp. One producer warp walks the boxes that touch the
-// tile in ascending order; for each it brings the box's gradient bins (one bulk copy) and expands the tile's weights from
-// the tables into the next stage. Per stage a consumer computes, for every pw that its columns see, the sums over ph of
-// its two rows (ascending), then adds them to its pixels: the canonical order.
+// A CTA owns a tile of pixels for a block of channels, and within it a warp owns two rows: a lane is a channel, so that
+// weights and control flow are the same for the whole warp. One producer warp walks the boxes that touch the tile in
+// ascending order; for each it sends the box's gradient bins (one bulk copy) and the tile's weights on their way to the
+// next stage. A consumer adds, for every unit of its columns and every bin that the unit meets, ascending, the bin's sum over
+// its two rows (ascending) to the unit's pixels: the canonical order.
 //
-// A pixel of a group whose weight is 0 still takes fma(0, t, sum). For finite t that changes no sum but a zero's sign,
+// A pixel of a unit whose weight is 0 still takes fma(0, t, sum). For finite t that changes no sum but a zero's sign,
 // which the total's +0 start absorbs. Where t is not finite the sum becomes infinite or NaN and stays so: the warp then
-// throws its tile away and sums it again with every zero weight skipped (exact_sum). The common case pays one test a tile.
+// throws its tile away and sums it again with every zero weight skipped (store_exact). The common case pays one test a
+// tile. A box whose weights are not tabulated sends its tiles the same way.
 #pragma once
 
-#include "ops/roi_align/cuda_tables.cuh"
+#include <cuda_fp16.h>
+
+#include <type_traits>
+
+#include "ops/roi_align/cuda_tile_tables.cuh"
 #include "ops/roi_align/launch.h"
 
 namespace baracuda::roi_align {
 namespace {
 
-template <typename T>
-struct TilePolicy {
-  static constexpr int kConsumers = 7;  // with the producer 8 warps: a ninth would cost 128 -> 96 registers
-  static constexpr int kRowsPerWarp = 2;
-  static constexpr int kRows = kConsumers * kRowsPerWarp;
-  static constexpr int kGroups = 4;  // 4-pixel weight groups across a tile
-  static constexpr int kColumns = kGroups * kWeightGroup;
-  static constexpr int kChannelsPerLane = sizeof(T) == 8 ? 1 : 2;  // 64 sums of 4 bytes a lane, 32 of 8
-  static constexpr int kChannels = 32 * kChannelsPerLane;
+// The shape of a tile and of the CTA that owns it.
+template <typename ElementType, int kConsumerWarps, int kUnits, int kLaneChannels, int kCtas, int kBinsOnAxis,
+          int kPooledSize>
+struct TileShape {
+  using T = ElementType;
+  using C = Compute<T>;
+  static constexpr int kConsumers = kConsumerWarps;
+  static constexpr int kRows = kConsumers * kUnitRows;
+  static constexpr int kColumnUnits = kUnits;
+  static constexpr int kColumns = kUnits * kUnitColumns;
+  static constexpr int kChannelsPerLane = kLaneChannels;
+  static constexpr int kChannels = 32 * kLaneChannels;
   static constexpr int kThreads = 32 * (kConsumers + 1);
-  static constexpr int kCtasPerMultiprocessor = 2;
+  static constexpr int kCtasPerMultiprocessor = kCtas;
+  static constexpr int kMaxBins = kBinsOnAxis;  // that an axis may have
+  static constexpr int kPooled = kPooledSize;   // bins of both axes, if they are known here; else 0
+  // Entries of a stage that a lane of the producer copies.
+  static constexpr int kXSlots = (kMaxBins * kColumnUnits + 31) / 32;
+  static constexpr int kYSlots = (kMaxBins * kConsumers + 31) / 32;
   static constexpr int kMaxStages = 6;  // measured elsewhere: 6 beat 4 by 3 %, a seventh no longer fits twice
 };
 
-// The producer keeps a box's entries and weights in registers while they travel: how many a lane holds depends on the
-// bins an axis may have. Heads pool to 7 or 14.
-template <typename T, int kMaxBins>
-struct ProducerSlots {
-  static constexpr int kColumnGroups = kMaxBins * TilePolicy<T>::kGroups / 32;
-  static constexpr int kRowPairs = (kMaxBins * TilePolicy<T>::kConsumers + 31) / 32;
+// Where an item of work lies.
+struct TileItem {
+  int32_t image, row, column, channel, channels;
 };
-constexpr int kFewBins = 8;
-constexpr int kMostBins = 16;
 
 // What travels with a stage.
-enum StageFlags : int32_t { kHasBox = 1, kLastOfItem = 2, kExit = 4 };
+enum StageFlags : int32_t { kHasBox, kUntabulatedBox, kLastOfItem, kExit };
 struct alignas(16) StageHeader {
   int32_t flags;
   int32_t tile;
-  int32_t channel_block;
   int32_t block;  // of boxes
+  TileItem item;
 };
 
-// A stage says in 4 bits a bin which of the tile's pixel groups the bin has.
-constexpr int kBinsPerMask = 8;
-
-// Byte offsets within one stage and within the CTA's shared memory.
-template <typename T>
+// Byte offsets within one stage.
+template <class P>
 struct StageLayout {
-  using C = Compute<T>;
-  using P = TilePolicy<T>;
-  int32_t bins, pooled_h, pooled_w;
-  uint32_t x_at, y_at, masks_at, header_at, stage_bytes;
+  using C = typename P::C;
+  static constexpr uint32_t kXRecordBytes = (P::kColumnUnits * 4 + 15) & ~15;
+  static constexpr uint32_t kYRecordBytes = (P::kConsumers * 4 + 15) & ~15;
 
-  BARACUDA_HD StageLayout(int32_t h, int32_t w) : bins(h * w), pooled_h(h), pooled_w(w) {
-    const uint32_t grad_bytes = (P::kChannels * static_cast<uint32_t>(bins) * sizeof(T) + 15) & ~15u;
-    x_at = grad_bytes;
-    y_at = x_at + static_cast<uint32_t>(pooled_w) * P::kColumns * sizeof(C);
-    masks_at = y_at + static_cast<uint32_t>(pooled_h) * P::kRows * sizeof(C);
-    header_at = (masks_at + static_cast<uint32_t>(pooled_w + kBinsPerMask - 1) / kBinsPerMask * 4 + 15) & ~15u;
-    stage_bytes = header_at + sizeof(StageHeader);
+  int32_t bins, pooled_h, pooled_w;
+  uint32_t header_at, x_records_at, y_records_at, x_at, y_at, stage_bytes;
+
+  BARACUDA_HD explicit StageLayout(const Problem& p)
+      : bins(P::kPooled > 0 ? P::kPooled * P::kPooled : p.pooled_h * p.pooled_w),
+        pooled_h(P::kPooled > 0 ? P::kPooled : p.pooled_h),
+        pooled_w(P::kPooled > 0 ? P::kPooled : p.pooled_w) {
+    header_at = (P::kChannels * static_cast<uint32_t>(bins) * sizeof(typename P::T) + 15) & ~15u;
+    x_records_at = header_at + sizeof(StageHeader);
+    y_records_at = x_records_at + kXRecordBytes;
+    x_at = y_records_at + kYRecordBytes;
+    y_at = x_at + static_cast<uint32_t>(pooled_w) * P::kColumnUnits * sizeof(UnitWeights<C, kUnitColumns>);
+    stage_bytes = y_at + static_cast<uint32_t>(pooled_h) * P::kConsumers * sizeof(UnitWeights<C, kUnitRows>);
+    stage_bytes = (stage_bytes + 15) & ~15u;
   }
 };
 
-// A warp's transposition strip: 32 channels of 16 pixels, rows of 20 words so that 16-byte accesses meet no conflict.
-template <typename T>
-constexpr uint32_t kStripBytes = 32 * (TilePolicy<T>::kColumns + 4) * sizeof(Compute<T>);
-
-// The work of a launch: which boxes touch which tile, the tiles in descending order of their box counts, and the counter
-// that hands them out. Bits, not lists: ascending order for free, and num_rois / 8 bytes a tile.
-struct TileWork {
-  int32_t row_tiles, column_tiles, channel_blocks;
-  int32_t tiles;        // images x row tiles x column tiles
-  int32_t mask_words;   // per tile
-  int32_t box_blocks;   // S of the canonical order
-  uint32_t* masks;      // [tiles][mask_words]
-  int32_t* counts;      // [tiles]
-  int32_t* order;       // [tiles]
-  int32_t* next;        // [2]: the work counter, and the ticket of the ordering
-  size_t bytes;
-};
+// A warp's transposition strip: 32 channels of a part of a tile's row, each 4 words longer than it needs so that 16-byte
+// accesses meet no conflict. The part is 16 or 8 columns, whole runs of 16 bytes in every type.
+template <class P>
+constexpr int kStripColumns = P::kColumns % 16 == 0 ? 16 : 8;
+template <class P>
+constexpr int kStripPitch = kStripColumns<P> + 4;
+template <class P>
+constexpr uint32_t kStripBytes = 32 * kStripPitch<P> * sizeof(typename P::C);
 
 // What a tile's sums become: the result, rounded once, or with several blocks of boxes a partial plane.
 template <typename T>
@@ -99,107 +101,6 @@ struct TileOutput {
   int64_t numel;
 };
 
-// --- the exact path -------------------------------------------------------------------------------------------------
-
-// One pixel of one channel over boxes [first, last), every zero weight skipped: the definition.
-template <typename T>
-__device__ Compute<T> exact_sum(const Problem& p, const T* grad_output, const BoxTables<Compute<T>>& tables,
-                                int32_t image, int32_t channel, int32_t row, int32_t column, int64_t first,
-                                int64_t last) {
-  using C = Compute<T>;
-  const int64_t bins = static_cast<int64_t>(p.pooled_h) * p.pooled_w;
-  C sum = C(0);
-  for (int64_t r = first; r < last; ++r) {
-    if (!tables.touches(r, image, row, 1, column, 1)) continue;
-    const TabulatedAxis<C> y = tables.y(r), x = tables.x(r);
-    const T* grad = grad_output + (r * p.c + channel) * bins;
-    for (int32_t pw = 0; pw < p.pooled_w; ++pw) {
-      if (!x.pixels(pw).has(column)) continue;
-      const C column_weight = x.weight(pw, column);
-      if (column_weight == C(0)) continue;
-      C row_sum = C(0);
-      for (int32_t ph = 0; ph < p.pooled_h; ++ph) {
-        if (!y.pixels(ph).has(row)) continue;
-        const C weight = y.weight(ph, row);
-        if (weight == C(0)) continue;
-        row_sum = fma(weight, widen(grad[static_cast<int64_t>(ph) * p.pooled_w + pw]), row_sum);
-      }
-      sum = fma(column_weight, row_sum, sum);
-    }
-  }
-  return sum;
-}
-
-// --- preparation ----------------------------------------------------------------------------------------------------
-
-constexpr int kMaskThreads = 256;
-// Tiles are ordered by box count in this many classes; only the heavy ones must start early.
-constexpr int kOrderClasses = 256;
-
-// Marks the boxes of every tile, 32 boxes a warp step, and in the block that finishes last orders the tiles. Integer
-// counters only; the order changes speed, never bits.
-template <typename T>
-__global__ void __launch_bounds__(kMaskThreads) mark_tiles(Problem p, BoxTables<Compute<T>> tables, TileWork work) {
-  using P = TilePolicy<T>;
-  const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
-  __shared__ int32_t boxes_on_tile;
-  for (int64_t tile = blockIdx.x; tile < work.tiles; tile += gridDim.x) {
-    if (threadIdx.x == 0) boxes_on_tile = 0;
-    __syncthreads();
-    const int32_t column = static_cast<int32_t>(tile % work.column_tiles) * P::kColumns;
-    const int32_t row = static_cast<int32_t>(tile / work.column_tiles % work.row_tiles) * P::kRows;
-    const int32_t image = static_cast<int32_t>(tile / work.column_tiles / work.row_tiles);
-    int32_t count = 0;
-#pragma unroll 4
-    for (int32_t word = warp; word < work.mask_words; word += kMaskThreads / 32) {
-      const int64_t r = static_cast<int64_t>(word) * 32 + lane;
-      const bool touched = r < p.num_rois && tables.touches(r, image, row, P::kRows, column, P::kColumns);
-      const uint32_t mask = __ballot_sync(0xffffffffu, touched);
-      if (lane == 0) work.masks[tile * work.mask_words + word] = mask;
-      count += __popc(mask);
-    }
-    if (lane == 0) atomicAdd(&boxes_on_tile, count);
-    __syncthreads();
-    if (threadIdx.x == 0) work.counts[tile] = boxes_on_tile;
-  }
-
-  __shared__ bool last;
-  __threadfence();
-  __syncthreads();
-  if (threadIdx.x == 0) last = atomicAdd(&work.next[1], 1) == static_cast<int32_t>(gridDim.x) - 1;
-  __syncthreads();
-  if (!last) return;
-  __threadfence();
-  __shared__ int32_t classes[kOrderClasses];  // first the tiles of each class, then where the class starts
-  for (int i = static_cast<int>(threadIdx.x); i < kOrderClasses; i += kMaskThreads) classes[i] = 0;
-  __syncthreads();
-  const auto class_of = [&](int32_t tile) {
-    const int32_t count = __ldcg(&work.counts[tile]);
-    return kOrderClasses - 1 - (count < kOrderClasses ? count : kOrderClasses - 1);
-  };
-  for (int32_t tile = static_cast<int32_t>(threadIdx.x); tile < work.tiles; tile += kMaskThreads) {
-    atomicAdd(&classes[class_of(tile)], 1);
-  }
-  __syncthreads();
-  if (threadIdx.x < 32) {
-    int32_t base = 0;
-    for (int part = 0; part < kOrderClasses / 32; ++part) {
-      const int32_t own = classes[part * 32 + lane];
-      int32_t end = own;
-      for (int step = 1; step < 32; step *= 2) {
-        const int32_t before = __shfl_up_sync(0xffffffffu, end, step);
-        if (lane >= step) end += before;
-      }
-      classes[part * 32 + lane] = base + end - own;
-      base += __shfl_sync(0xffffffffu, end, 31);
-    }
-  }
-  __syncthreads();
-  for (int32_t tile = static_cast<int32_t>(threadIdx.x); tile < work.tiles; tile += kMaskThreads) {
-    work.order[atomicAdd(&classes[class_of(tile)], 1)] = tile;
-  }
-}
-
 // --- barriers and bulk copies ----------------------------------------------------------------------------------------
 
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
@@ -207,64 +108,53 @@ __global__ void __launch_bounds__(kMaskThreads) mark_tiles(Problem p, BoxTables<
 __device__ __forceinline__ uint32_t shared_address(const void* pointer) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(pointer));
 }
-__device__ __forceinline__ void barrier_init(uint64_t* barrier, uint32_t arrivals) {
-  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(barrier)), "r"(arrivals) : "memory");
+__device__ __forceinline__ void barrier_init(uint32_t barrier, uint32_t arrivals) {
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
 }
-__device__ __forceinline__ void barrier_arrive(uint64_t* barrier) {
-  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(barrier)) : "memory");
+__device__ __forceinline__ void barrier_arrive(uint32_t barrier) {
+  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
-__device__ __forceinline__ void barrier_arrive_expect(uint64_t* barrier, uint32_t bytes) {
-  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(barrier)), "r"(bytes)
+__device__ __forceinline__ void barrier_arrive_expect(uint32_t barrier, uint32_t bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes)
                : "memory");
 }
-__device__ __forceinline__ void barrier_wait(uint64_t* barrier, uint32_t parity) {
+__device__ __forceinline__ void barrier_wait(uint32_t barrier, uint32_t parity) {
   uint32_t done = 0;
   while (done == 0) {
     asm volatile(
         "{\n.reg .pred p;\nmbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\nselp.u32 %0, 1, 0, p;\n}"
         : "=r"(done)
-        : "r"(shared_address(barrier)), "r"(parity)
+        : "r"(barrier), "r"(parity)
         : "memory");
   }
 }
-__device__ __forceinline__ void bulk_copy(void* to, const void* from, uint32_t bytes, uint64_t* barrier) {
+__device__ __forceinline__ void bulk_copy(void* to, const void* from, uint32_t bytes, uint32_t barrier) {
   asm volatile(
       "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
           shared_address(to)),
-      "l"(from), "r"(bytes), "r"(shared_address(barrier))
+      "l"(from), "r"(bytes), "r"(barrier)
       : "memory");
 }
 
-// Four consecutive weights of one pixel group.
-template <typename C>
-struct WeightGroup {
-  C weight[kWeightGroup];
-};
-__device__ __forceinline__ WeightGroup<float> load_group(const float* at) {
-  const float4 v = *reinterpret_cast<const float4*>(at);
-  return {{v.x, v.y, v.z, v.w}};
+// Copies kBytes (4, 8 or 16) from memory to shared memory while the thread goes on.
+template <int kBytes>
+__device__ __forceinline__ void async_copy(void* to, const void* from) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(shared_address(to)), "l"(from), "n"(kBytes)
+               : "memory");
 }
-__device__ __forceinline__ WeightGroup<double> load_group(const double* at) {
-  const double2 a = reinterpret_cast<const double2*>(at)[0], b = reinterpret_cast<const double2*>(at)[1];
-  return {{a.x, a.y, b.x, b.y}};
+// The same for 4 bytes, or zeros without reading.
+__device__ __forceinline__ void async_copy_or_zero(void* to, const void* from, bool reads) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(shared_address(to)), "l"(from), "r"(reads ? 4 : 0)
+               : "memory");
 }
-__device__ __forceinline__ void store_group(float* at, const WeightGroup<float>& g) {
-  *reinterpret_cast<float4*>(at) = make_float4(g.weight[0], g.weight[1], g.weight[2], g.weight[3]);
-}
-__device__ __forceinline__ void store_group(double* at, const WeightGroup<double>& g) {
-  reinterpret_cast<double2*>(at)[0] = make_double2(g.weight[0], g.weight[1]);
-  reinterpret_cast<double2*>(at)[1] = make_double2(g.weight[2], g.weight[3]);
+// An arrival at `barrier` once all the thread's copies have arrived. It is one of those that the barrier counts.
+__device__ __forceinline__ void async_copies_arrive(uint32_t barrier) {
+  asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(barrier) : "memory");
 }
 
-// Where an item of work lies.
-struct TileItem {
-  int32_t image, row, column, channel, channels;
-};
-
-template <typename T>
+template <class P>
 __device__ __forceinline__ TileItem place_of(const Problem& p, const TileWork& work, int32_t tile,
                                              int32_t channel_block) {
-  using P = TilePolicy<T>;
   TileItem item;
   item.column = tile % work.column_tiles * P::kColumns;
   item.row = tile / work.column_tiles % work.row_tiles * P::kRows;
@@ -276,16 +166,19 @@ __device__ __forceinline__ TileItem place_of(const Problem& p, const TileWork& w
 
 // --- the producer ----------------------------------------------------------------------------------------------------
 
-template <typename T>
+// The stages of a CTA and where its reader or writer stands.
 struct Ring {
   char* stages;
-  uint64_t* full;
-  uint64_t* empty;
+  uint32_t full, empty;  // shared addresses of the first stage's barriers; 8 bytes a stage
+  uint32_t stage_bytes;
   int32_t count;
   int32_t index = 0;
   uint32_t phase = 0;
 
-  __device__ void advance() {
+  __device__ __forceinline__ char* stage() const { return stages + index * stage_bytes; }
+  __device__ __forceinline__ uint32_t full_here() const { return full + static_cast<uint32_t>(index) * 8; }
+  __device__ __forceinline__ uint32_t empty_here() const { return empty + static_cast<uint32_t>(index) * 8; }
+  __device__ __forceinline__ void advance() {
     if (++index == count) {
       index = 0;
       phase ^= 1;
@@ -293,21 +186,49 @@ struct Ring {
   }
 };
 
-// One step of the producer: a box of a tile, the end of a tile, or the end of all.
-struct Job {
-  StageHeader header;
-  int32_t box;
+// Up to 32 boxes of a tile, one a lane, and where their weights lie. All of them are looked up at once and one batch
+// ahead, because every lookup is a trip to memory.
+template <class P>
+struct Batch {
+  int32_t tile, block, count;
+  bool ends_item, exits;
   TileItem item;
+  // The lane's box, and the records of the first and the last unit of the tile.
+  int32_t box;
+  UnitRecord x_first, x_last, y_first, y_last;
+
+  __device__ void look_up(const TileTables<typename P::C>& tables, int lane) {
+    if (lane >= count) return;
+    const int32_t x_unit = item.column / kUnitColumns, y_unit = item.row / kUnitRows;
+    const int32_t x_end = x_unit + P::kColumnUnits, y_end = y_unit + P::kConsumers;
+    x_first = tables.x_record(box, x_unit);
+    x_last = tables.x_record(box, (x_end < tables.x_units ? x_end : tables.x_units) - 1);
+    y_first = tables.y_record(box, y_unit);
+    y_last = tables.y_record(box, (y_end < tables.y_units ? y_end : tables.y_units) - 1);
+  }
 };
 
-// Hands out jobs in order. What the next items need is fetched ahead, one step of the chain ticket -> tile -> mask an
-// item, because each step is a trip to memory.
-template <typename T>
-class JobQueue {
+// The place of the set bit of `word` that has `rank` set bits below it.
+__device__ __forceinline__ int bit_of_rank(uint32_t word, int rank) {
+  int place = 0;
+#pragma unroll
+  for (int width = 16; width > 0; width /= 2) {
+    const int below = __popc(word >> place & ((1u << width) - 1));
+    if (rank >= below) {
+      rank -= below;
+      place += width;
+    }
+  }
+  return place;
+}
+
+// Hands out batches in order. What the next items need is fetched ahead, one step of the chain ticket -> tile -> mask an
+// item.
+template <class P>
+class BatchQueue {
  public:
-  __device__ JobQueue(const Problem& p, const TileWork& work, int lane)
-      : p_(p), work_(work), lane_(lane),
-        items_(work.tiles * work.channel_blocks * work.box_blocks) {
+  __device__ BatchQueue(const Problem& p, const TileTables<typename P::C>& tables, const TileWork& work, int lane)
+      : p_(p), tables_(tables), work_(work), lane_(lane), items_(work.tiles * work.channel_blocks * work.box_blocks) {
     tickets_[0] = take();
     tickets_[1] = take();
     tickets_[2] = take();
@@ -317,49 +238,56 @@ class JobQueue {
     begin_item();
   }
 
-  __device__ Job next() {
-    if (tickets_[0] >= items_) return {{kExit, 0, 0, 0}, 0, {}};
-    for (;;) {
-      while (word_ < 32 && word_mask_ == 0) {
-        ++word_;
-        word_mask_ = word_ < 32 ? __shfl_sync(0xffffffffu, current_mask_, word_) : 0;
-      }
-      if (word_mask_ != 0) {
-        const int32_t box = (chunk_ + word_) * 32 + __ffs(static_cast<int>(word_mask_)) - 1;
-        word_mask_ &= word_mask_ - 1;
-        return {{kHasBox, tile_, channel_block_, block_}, box, item_};
-      }
-      chunk_ += 32;
-      if (chunk_ * 32 >= last_) break;
-      current_mask_ = load_mask(tile_, chunk_, first_, last_);
-      word_ = 0;
-      word_mask_ = __shfl_sync(0xffffffffu, current_mask_, 0);
+  __device__ Batch<P> next() {
+    Batch<P> batch{};
+    batch.exits = tickets_[0] >= items_;
+    if (batch.exits) return batch;
+    while (taken_ == total_ && (chunk_ + 32) * 32 < last_) begin_chunk(chunk_ + 32, load_mask(tile_, chunk_ + 32));
+    batch.tile = tile_;
+    batch.block = block_;
+    batch.item = item_;
+    batch.count = total_ - taken_ < 32 ? total_ - taken_ : 32;
+    const int rank = taken_ + lane_;
+    int word = 0;
+#pragma unroll
+    for (int step = 16; step > 0; step /= 2) {
+      if (rank >= __shfl_sync(kAllLanes, ends_, word + step - 1)) word += step;
     }
-    const Job end{{kLastOfItem, tile_, channel_block_, block_}, 0, item_};
-    tickets_[0] = tickets_[1];
-    tickets_[1] = tickets_[2];
-    tickets_[2] = take();
-    tiles_[0] = tiles_[1];
-    tiles_[1] = tile_of(tickets_[1]);
-    begin_item();
-    return end;
+    const uint32_t bits = __shfl_sync(kAllLanes, mask_bits_, word);
+    const int before = __shfl_sync(kAllLanes, ends_, word) - __popc(bits);
+    batch.box = (chunk_ + word) * 32 + bit_of_rank(bits, rank - before);
+    batch.look_up(tables_, lane_);
+    taken_ += batch.count;
+    batch.ends_item = taken_ == total_ && (chunk_ + 32) * 32 >= last_;
+    if (batch.ends_item) {
+      tickets_[0] = tickets_[1];
+      tickets_[1] = tickets_[2];
+      tickets_[2] = take();
+      tiles_[0] = tiles_[1];
+      tiles_[1] = tile_of(tickets_[1]);
+      begin_item();
+    }
+    return batch;
   }
 
  private:
   __device__ int32_t take() {
     int32_t ticket = 0;
     if (lane_ == 0) ticket = atomicAdd(&work_.next[0], 1);
-    return __shfl_sync(0xffffffffu, ticket, 0);
+    return __shfl_sync(kAllLanes, ticket, 0);
   }
   __device__ int32_t tile_of(int32_t ticket) const { return ticket < items_ ? work_.order[ticket % work_.tiles] : 0; }
   __device__ int32_t block_of(int32_t ticket) const { return ticket / work_.tiles % work_.box_blocks; }
 
-  // Word `chunk + lane` of a tile's mask, cut to the boxes [first, last).
-  __device__ uint32_t load_mask(int32_t tile, int32_t chunk, int32_t first, int32_t last) const {
+  // Word `chunk + lane` of a tile's mask, cut to the boxes [first_, last_).
+  __device__ uint32_t load_mask(int32_t tile, int32_t chunk) const {
     const int32_t word = chunk + lane_;
-    if (word >= work_.mask_words || word * 32LL >= last) return 0;
-    uint32_t mask = work_.masks[static_cast<int64_t>(tile) * work_.mask_words + word];
-    if (word * 32 < first) mask &= 0xffffffffu << (first - word * 32);
+    return word < work_.mask_words && word * 32LL < last_
+               ? cut(work_.masks[static_cast<int64_t>(tile) * work_.mask_words + word], word, first_, last_)
+               : 0;
+  }
+  static __device__ uint32_t cut(uint32_t mask, int32_t word, int32_t first, int32_t last) {
+    if (word * 32 < first) mask &= first - word * 32 < 32 ? kAllLanes << (first - word * 32) : 0u;
     if (last - word * 32 < 32) mask &= (1u << (last - word * 32)) - 1;
     return mask;
   }
@@ -368,415 +296,401 @@ class JobQueue {
     const int64_t end = (block + 1) * p_.rois_per_block;
     return static_cast<int32_t>(end < p_.num_rois ? end : p_.num_rois);
   }
+  // The lane's word of an item's first chunk, not yet cut.
   __device__ uint32_t first_mask(int32_t ticket, int32_t tile) const {
     if (ticket >= items_) return 0;
-    const int32_t block = block_of(ticket);
-    return load_mask(tile, first_box(block) / 32, first_box(block), last_box(block));
+    const int32_t word = first_box(block_of(ticket)) / 32 + lane_;
+    return word < work_.mask_words ? work_.masks[static_cast<int64_t>(tile) * work_.mask_words + word] : 0;
+  }
+
+  __device__ void begin_chunk(int32_t chunk, uint32_t mask) {
+    chunk_ = chunk;
+    mask_bits_ = mask;
+    ends_ = __popc(mask);
+#pragma unroll
+    for (int step = 1; step < 32; step *= 2) {
+      const int32_t before = __shfl_up_sync(kAllLanes, ends_, step);
+      if (lane_ >= step) ends_ += before;
+    }
+    total_ = __shfl_sync(kAllLanes, ends_, 31);
+    taken_ = 0;
   }
 
   // Makes tickets_[0] the current item and asks for the mask of the one after it.
   __device__ void begin_item() {
+    if (tickets_[0] >= items_) return;
     tile_ = tiles_[0];
     block_ = block_of(tickets_[0]);
     // Channel block outermost, so that the tiles in flight share gradient bins; then blocks of boxes; then heavy tiles.
-    channel_block_ = tickets_[0] / work_.tiles / work_.box_blocks;
-    item_ = place_of<T>(p_, work_, tile_, channel_block_);
+    item_ = place_of<P>(p_, work_, tile_, tickets_[0] / work_.tiles / work_.box_blocks);
     first_ = first_box(block_);
     last_ = last_box(block_);
-    chunk_ = first_ / 32;
-    current_mask_ = mask_;
-    word_ = 0;
-    word_mask_ = __shfl_sync(0xffffffffu, current_mask_, 0);
+    const int32_t word = first_ / 32 + lane_;
+    begin_chunk(first_ / 32, word * 32LL < last_ ? cut(mask_, word, first_, last_) : 0);
     mask_ = first_mask(tickets_[1], tiles_[1]);
   }
 
   const Problem& p_;
+  const TileTables<typename P::C>& tables_;
   const TileWork& work_;
   const int lane_;
   const int32_t items_;
   int32_t tickets_[3];
   int32_t tiles_[2];
   uint32_t mask_;  // of the item after the current one
-  int32_t tile_, block_, channel_block_, first_, last_;
+  int32_t tile_, block_, first_, last_;
   TileItem item_;
-  int32_t chunk_, word_;
-  uint32_t current_mask_, word_mask_;
+  int32_t chunk_;       // the first of the 32 mask words at hand, one a lane
+  uint32_t mask_bits_;  // the lane's
+  int32_t ends_;        // boxes up to the lane's word
+  int32_t total_, taken_;
 };
 
-// The bins' entries that a lane needs of a box; then, one step later, their weights.
-template <typename T, int kMaxBins>
-struct BoxEntries {
-  using Slots = ProducerSlots<T, kMaxBins>;
-  BinEntry x[Slots::kColumnGroups];
-  BinEntry y[Slots::kRowPairs];
-};
-template <typename T, int kMaxBins>
-struct BoxWeights {
-  using Slots = ProducerSlots<T, kMaxBins>;
-  WeightGroup<Compute<T>> x[Slots::kColumnGroups];
-  Compute<T> y[Slots::kRowPairs][2];
-  uint32_t masks[Slots::kColumnGroups];
-};
-
-// Lane and slot to bin and place: X slots are (bin, group), Y slots are (row pair, bin).
-template <typename T>
-struct SlotPlace {
-  int32_t bin;
-  int32_t pixel;  // the first of the group or pair
-  bool inside;
-};
-template <typename T>
-__device__ __forceinline__ SlotPlace<T> column_slot(const StageLayout<T>& layout, const TileItem& item, int slot,
-                                                    int lane) {
-  using P = TilePolicy<T>;
-  const int32_t bin = (slot * 32 + lane) / P::kGroups;
-  return {bin, item.column + lane % P::kGroups * kWeightGroup, bin < layout.pooled_w};
-}
-template <typename T>
-__device__ __forceinline__ SlotPlace<T> row_slot(const StageLayout<T>& layout, const TileItem& item, int slot,
-                                                 int lane) {
-  using P = TilePolicy<T>;
-  const int32_t at = slot * 32 + lane;
-  const int32_t pair = at / layout.pooled_h;
-  return {at % layout.pooled_h, item.row + pair * P::kRowsPerWarp, pair < P::kConsumers};
-}
-
-template <typename T, int kMaxBins>
-__device__ __forceinline__ BoxEntries<T, kMaxBins> load_entries(const BoxTables<Compute<T>>& tables,
-                                                                const StageLayout<T>& layout, const Job& job,
-                                                                int lane) {
-  using Slots = ProducerSlots<T, kMaxBins>;
-  BoxEntries<T, kMaxBins> entries;
-  const bool box = job.header.flags == kHasBox;
-  const BinEntry* x_bins = tables.x_bins + static_cast<int64_t>(job.box) * layout.pooled_w;
-  const BinEntry* y_bins = tables.y_bins + static_cast<int64_t>(job.box) * layout.pooled_h;
+// Sends `count` entries of one axis of a box on their way to a stage.
+template <int kSlots, typename C, int kPixels>
+__device__ __forceinline__ void copy_entries(UnitWeights<C, kPixels>* to, const UnitWeights<C, kPixels>* from,
+                                             int count, int lane) {
+  using Entry = UnitWeights<C, kPixels>;
+  constexpr int kBytes = sizeof(Entry) < 16 ? sizeof(Entry) : 16;
 #pragma unroll
-  for (int slot = 0; slot < Slots::kColumnGroups; ++slot) {
-    const SlotPlace<T> place = column_slot(layout, job.item, slot, lane);
-    entries.x[slot] = box && place.inside ? x_bins[place.bin] : BinEntry{{0, -1}, 0};
-  }
+  for (int slot = 0; slot < kSlots; ++slot) {
+    const int at = slot * 32 + lane;
+    if (at >= count) break;
 #pragma unroll
-  for (int slot = 0; slot < Slots::kRowPairs; ++slot) {
-    const SlotPlace<T> place = row_slot(layout, job.item, slot, lane);
-    entries.y[slot] = box && place.inside ? y_bins[place.bin] : BinEntry{{0, -1}, 0};
-  }
-  return entries;
-}
-
-template <typename T, int kMaxBins>
-__device__ __forceinline__ BoxWeights<T, kMaxBins> load_weights(const BoxTables<Compute<T>>& tables,
-                                                                const StageLayout<T>& layout, const Job& job,
-                                                                const BoxEntries<T, kMaxBins>& entries, int lane) {
-  using C = Compute<T>;
-  using Slots = ProducerSlots<T, kMaxBins>;
-  BoxWeights<T, kMaxBins> weights;
-  const TabulatedAxis<C> x = tables.x(job.box), y = tables.y(job.box);
-#pragma unroll
-  for (int slot = 0; slot < Slots::kColumnGroups; ++slot) {
-    const SlotPlace<T> place = column_slot(layout, job.item, slot, lane);
-    const BinEntry entry = entries.x[slot];
-    const bool touches = place.pixel + kWeightGroup > entry.pixels.first && place.pixel <= entry.pixels.last;
-    weights.masks[slot] = __ballot_sync(0xffffffffu, touches);
-    weights.x[slot] = {};
-    if (touches && entry.weights >= 0) {
-      weights.x[slot] = load_group(x.weights + entry.weights + (place.pixel - first_in_group(entry.pixels.first)));
-    } else if (touches) {
-      for (int k = 0; k < kWeightGroup; ++k) {
-        const bool has = entry.pixels.has(place.pixel + k);
-        weights.x[slot].weight[k] = has ? pixel_weight(*x.axis, place.bin, place.pixel + k) : C(0);
-      }
-    }
-  }
-#pragma unroll
-  for (int slot = 0; slot < Slots::kRowPairs; ++slot) {
-    const SlotPlace<T> place = row_slot(layout, job.item, slot, lane);
-    const BinEntry entry = entries.y[slot];
-#pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      const int32_t row = place.pixel + i;
-      weights.y[slot][i] = C(0);
-      if (entry.pixels.has(row)) {
-        weights.y[slot][i] = entry.weights >= 0
-                                 ? y.weights[entry.weights + (row - first_in_group(entry.pixels.first))]
-                                 : pixel_weight(*y.axis, place.bin, row);
-      }
-    }
-  }
-  return weights;
-}
-
-template <typename T, int kMaxBins>
-__device__ __forceinline__ void store_weights(const StageLayout<T>& layout, const BoxWeights<T, kMaxBins>& weights,
-                                              char* stage, int lane) {
-  using C = Compute<T>;
-  using P = TilePolicy<T>;
-  using Slots = ProducerSlots<T, kMaxBins>;
-  C* x_weights = reinterpret_cast<C*>(stage + layout.x_at);
-  C* y_weights = reinterpret_cast<C*>(stage + layout.y_at);
-  uint32_t* masks = reinterpret_cast<uint32_t*>(stage + layout.masks_at);
-#pragma unroll
-  for (int slot = 0; slot < Slots::kColumnGroups; ++slot) {
-    if (slot * 32 + lane < layout.pooled_w * P::kGroups) {
-      store_group(x_weights + (slot * 32 + lane) * kWeightGroup, weights.x[slot]);
-    }
-    if (lane == 0 && slot * kBinsPerMask < layout.pooled_w) masks[slot] = weights.masks[slot];
-  }
-#pragma unroll
-  for (int slot = 0; slot < Slots::kRowPairs; ++slot) {
-    const int at = slot * 32 + lane;  // [row pair][ph], two rows each
-    if (at < layout.pooled_h * P::kConsumers) {
-      y_weights[2 * at] = weights.y[slot][0];
-      y_weights[2 * at + 1] = weights.y[slot][1];
+    for (int part = 0; part < static_cast<int>(sizeof(Entry)); part += kBytes) {
+      async_copy<kBytes>(reinterpret_cast<char*>(to + at) + part, reinterpret_cast<const char*>(from + at) + part);
     }
   }
 }
 
-// Three jobs are in flight: the entries of one, the weights of the one before, the stage of the one before that.
-template <typename T, int kMaxBins>
-__device__ void produce(const Problem& p, const BackwardBuffers<T>& b, const BoxTables<Compute<T>>& tables,
-                        const TileWork& work, const StageLayout<T>& layout, Ring<T> ring, int lane) {
-  static_assert(TilePolicy<T>::kGroups * kBinsPerMask == 32, "one ballot fills one mask word");
-  JobQueue<T> queue(p, work, lane);
-  Job staged = queue.next();
-  BoxEntries<T, kMaxBins> entries = load_entries<T, kMaxBins>(tables, layout, staged, lane);
-  BoxWeights<T, kMaxBins> weights = load_weights<T, kMaxBins>(tables, layout, staged, entries, lane);
-  Job following = queue.next();
-  entries = load_entries<T, kMaxBins>(tables, layout, following, lane);
-  for (;;) {
-    barrier_wait(&ring.empty[ring.index], ring.phase ^ 1);
-    char* stage = ring.stages + ring.index * layout.stage_bytes;
-    uint32_t bytes = 0;
-    if (staged.header.flags == kHasBox) {
-      bytes = static_cast<uint32_t>(staged.item.channels * layout.bins * static_cast<int32_t>(sizeof(T)));
-      if (lane == 0) {
-        bulk_copy(stage, b.grad_output + (static_cast<int64_t>(staged.box) * p.c + staged.item.channel) * layout.bins,
-                  bytes, &ring.full[ring.index]);
-      }
-    }
-    const Job later = queue.next();
-    const BoxWeights<T, kMaxBins> next_weights = load_weights<T, kMaxBins>(tables, layout, following, entries, lane);
-    entries = load_entries<T, kMaxBins>(tables, layout, later, lane);
-    store_weights<T, kMaxBins>(layout, weights, stage, lane);
-    if (lane == 0) *reinterpret_cast<StageHeader*>(stage + layout.header_at) = staged.header;
+// Everything of a box arrives at its stage by itself; the producer is by then some stages ahead.
+template <class P>
+__device__ void produce(const Problem& p, const BackwardBuffers<typename P::T>& b,
+                        const TileTables<typename P::C>& tables, const TileWork& work, const StageLayout<P>& layout,
+                        Ring ring, int lane) {
+  using XEntry = typename TileTables<typename P::C>::XEntry;
+  using YEntry = typename TileTables<typename P::C>::YEntry;
+  constexpr int32_t kElementBytes = static_cast<int32_t>(sizeof(typename P::T));
+  static_assert(P::kColumnUnits + P::kConsumers <= 32, "a record a lane");
+  BatchQueue<P> queue(p, tables, work, lane);
+  Batch<P> batch = queue.next();
+  Batch<P> following = queue.next();
+  // Hands a stage to the consumers once `bytes` of bulk copies and every lane's copies have arrived.
+  const auto publish = [&](uint32_t bytes) {
+    async_copies_arrive(ring.full_here());
     __syncwarp();
-    if (lane == 0) barrier_arrive_expect(&ring.full[ring.index], bytes);
+    if (lane == 0) barrier_arrive_expect(ring.full_here(), bytes);
     ring.advance();
-    if (staged.header.flags == kExit) return;
-    staged = following;
-    weights = next_weights;
-    following = later;
+  };
+  const auto stage_of = [&] {
+    barrier_wait(ring.empty_here(), ring.phase ^ 1);
+    return ring.stage();
+  };
+  while (!batch.exits) {
+    const int x_start = batch.x_first.start(), x_count = batch.x_last.end() - x_start;
+    const int y_start = batch.y_first.start(), y_count = batch.y_last.end() - y_start;
+    const bool untabulated = batch.x_first.bits == kUntabulated || batch.y_first.bits == kUntabulated;
+    const uint32_t left_out = __ballot_sync(kAllLanes, lane < batch.count && untabulated);
+    const uint32_t packed = static_cast<uint32_t>(x_start) | static_cast<uint32_t>(y_start) << 16;
+    const uint32_t counts = static_cast<uint32_t>(x_count) | static_cast<uint32_t>(y_count) << 16;
+    // The lane's record: column units first, then row units; none beyond the image.
+    const bool is_x = lane < P::kColumnUnits;
+    const int32_t unit =
+        is_x ? batch.item.column / kUnitColumns + lane : batch.item.row / kUnitRows + lane - P::kColumnUnits;
+    const int32_t units = is_x ? tables.x_units : tables.y_units;
+    const UnitRecord* records = (is_x ? tables.x_records : tables.y_records) + (unit < units ? unit : 0);
+    const uint32_t record_at =
+        is_x ? layout.x_records_at + lane * 4 : layout.y_records_at + (lane - P::kColumnUnits) * 4;
+    const uint32_t bytes = static_cast<uint32_t>(batch.item.channels * layout.bins * kElementBytes);
+    const typename P::T* grad = b.grad_output + static_cast<int64_t>(batch.item.channel) * layout.bins;
+    const int64_t box_stride = static_cast<int64_t>(p.c) * layout.bins;
+    for (int i = 0; i < batch.count; ++i) {
+      const int64_t box = __shfl_sync(kAllLanes, batch.box, i);
+      const uint32_t starts = __shfl_sync(kAllLanes, packed, i), lengths = __shfl_sync(kAllLanes, counts, i);
+      const bool has_weights = (left_out >> i & 1u) == 0;
+      char* stage = stage_of();
+      if (lane == 0) {
+        bulk_copy(stage, grad + box * box_stride, bytes, ring.full_here());
+        reinterpret_cast<StageHeader*>(stage + layout.header_at)->flags = has_weights ? kHasBox : kUntabulatedBox;
+      }
+      if (has_weights) {
+        if (lane < P::kColumnUnits + P::kConsumers) {
+          async_copy_or_zero(stage + record_at, records + box * units, unit < units);
+        }
+        copy_entries<P::kXSlots>(reinterpret_cast<XEntry*>(stage + layout.x_at),
+                                 tables.x_entries + box * tables.x_capacity + (starts & 0xffffu),
+                                 static_cast<int>(lengths & 0xffffu), lane);
+        copy_entries<P::kYSlots>(reinterpret_cast<YEntry*>(stage + layout.y_at),
+                                 tables.y_entries + box * tables.y_capacity + (starts >> 16),
+                                 static_cast<int>(lengths >> 16), lane);
+      }
+      publish(bytes);
+    }
+    if (batch.ends_item) {
+      char* stage = stage_of();
+      if (lane == 0) {
+        *reinterpret_cast<StageHeader*>(stage + layout.header_at) = {kLastOfItem, batch.tile, batch.block, batch.item};
+      }
+      publish(0);
+    }
+    batch = following;
+    following = queue.next();
   }
+  char* stage = stage_of();
+  if (lane == 0) reinterpret_cast<StageHeader*>(stage + layout.header_at)->flags = kExit;
+  publish(0);
 }
 
 // --- the consumers ---------------------------------------------------------------------------------------------------
 
-template <typename T>
+template <class P>
 struct Sums {
-  using P = TilePolicy<T>;
   // [channel of the lane][row of the pair][pixel]
-  Compute<T> value[P::kChannelsPerLane][P::kRowsPerWarp][P::kColumns];
+  typename P::C value[P::kChannelsPerLane][kUnitRows][P::kColumns];
 
   __device__ __forceinline__ void clear() {
 #pragma unroll
     for (int k = 0; k < P::kChannelsPerLane; ++k) {
 #pragma unroll
-      for (int i = 0; i < P::kRowsPerWarp; ++i) {
+      for (int i = 0; i < kUnitRows; ++i) {
 #pragma unroll
-        for (int j = 0; j < P::kColumns; ++j) value[k][i][j] = Compute<T>(0);
+        for (int j = 0; j < P::kColumns; ++j) value[k][i][j] = typename P::C(0);
       }
     }
   }
 };
 
-// Adds one bin's row sums to the pixels of a warp's two rows; `groups` says which of the 4-pixel groups the bin has.
-template <typename T>
-__device__ __forceinline__ void add_bin(const Compute<T>* x_weights, uint32_t groups,
-                                        const Compute<T> (&row_sums)[TilePolicy<T>::kChannelsPerLane][2],
-                                        Sums<T>& sums) {
-  using C = Compute<T>;
-  using P = TilePolicy<T>;
+// Adds one stage's box to a warp's two rows. kPh is how many ph the rows meet, 0 for more than two: two cover every bin
+// of two rows or more, and their weights then stay in registers.
+template <class P, int kPh>
+__device__ __forceinline__ void add_box(const StageLayout<P>& layout, const char* stage, UnitRecord rows, int lane,
+                                        Sums<P>& sums) {
+  using T = typename P::T;
+  using C = typename P::C;
+  using XEntry = UnitWeights<C, kUnitColumns>;
+  using YEntry = UnitWeights<C, kUnitRows>;
+  const int y_run = reinterpret_cast<const UnitRecord*>(stage + layout.y_records_at)->start();
+  const YEntry* y_entries = reinterpret_cast<const YEntry*>(stage + layout.y_at) + (rows.start() - y_run);
+  YEntry held[kPh > 0 ? kPh : 1];
+  if constexpr (kPh > 0) {
 #pragma unroll
-  for (int group = 0; group < P::kGroups; ++group) {
-    if ((groups >> group & 1u) == 0) continue;
-    const WeightGroup<C> w = load_group(x_weights + group * kWeightGroup);
+    for (int i = 0; i < kPh; ++i) held[i] = y_entries[i];
+  }
+  const T* grad = reinterpret_cast<const T*>(stage) + lane * layout.bins + rows.first_bin() * layout.pooled_w;
+  const XEntry* x_entries = reinterpret_cast<const XEntry*>(stage + layout.x_at);
+  UnitRecord columns[P::kColumnUnits];
+  const uint4* records = reinterpret_cast<const uint4*>(stage + layout.x_records_at);
 #pragma unroll
-    for (int j = 0; j < kWeightGroup; ++j) {
+  for (int unit = 0; unit < P::kColumnUnits; unit += 4) {
+    const uint4 four = records[unit / 4];
+    const uint32_t bits[4] = {four.x, four.y, four.z, four.w};
+#pragma unroll
+    for (int i = 0; i < 4 && unit + i < P::kColumnUnits; ++i) columns[unit + i].bits = bits[i];
+  }
+#pragma unroll
+  for (int unit = 0; unit < P::kColumnUnits; ++unit) {
+    const XEntry* entry = x_entries + (columns[unit].start() - columns[0].start());
+    const T* values = grad + columns[unit].first_bin();
+#pragma unroll 1
+    for (int left = columns[unit].count(); left > 0; --left, ++entry, ++values) {
+      const XEntry w = *entry;
+      C row_sums[P::kChannelsPerLane][kUnitRows];
 #pragma unroll
       for (int k = 0; k < P::kChannelsPerLane; ++k) {
-#pragma unroll
-        for (int i = 0; i < P::kRowsPerWarp; ++i) {
-          C& sum = sums.value[k][i][group * kWeightGroup + j];
-          sum = fma(w.weight[j], row_sums[k][i], sum);
-        }
-      }
-    }
-  }
-}
-
-// Adds one stage's box to a warp's two rows. kPh is how many ph the rows see, 0 for more than two: two cover every bin of
-// two rows or more, and their weights then stay in registers for all pw.
-template <typename T, int kPh>
-__device__ __forceinline__ void add_bins(const StageLayout<T>& layout, const char* stage, const Compute<T>* y_weights,
-                                         int first_ph, int last_ph, int lane, Sums<T>& sums) {
-  using C = Compute<T>;
-  using P = TilePolicy<T>;
-  constexpr int kHeld = kPh > 0 ? kPh : 1;
-  C upper[kHeld], lower[kHeld];
-#pragma unroll
-  for (int i = 0; i < kHeld; ++i) {
-    upper[i] = y_weights[2 * (first_ph + i)];
-    lower[i] = y_weights[2 * (first_ph + i) + 1];
-  }
-  const T* grad = reinterpret_cast<const T*>(stage) + lane * layout.bins + first_ph * layout.pooled_w;
-  const C* x_weights = reinterpret_cast<const C*>(stage + layout.x_at);
-  const uint32_t* masks = reinterpret_cast<const uint32_t*>(stage + layout.masks_at);
-  for (int base = 0; base < layout.pooled_w; base += kBinsPerMask) {
-    for (uint32_t mask = masks[base / kBinsPerMask]; mask != 0;) {
-      const int bin = (__ffs(static_cast<int>(mask)) - 1) / P::kGroups;
-      const uint32_t groups = mask >> (bin * P::kGroups) & 0xfu;
-      mask &= ~(0xfu << (bin * P::kGroups));
-      const int pw = base + bin;
-      C row_sums[P::kChannelsPerLane][2];
-#pragma unroll
-      for (int k = 0; k < P::kChannelsPerLane; ++k) {
-        const T* values = grad + k * 32 * layout.bins + pw;
+        const T* column = values + k * 32 * layout.bins;
         row_sums[k][0] = C(0), row_sums[k][1] = C(0);
         if constexpr (kPh > 0) {
 #pragma unroll
           for (int i = 0; i < kPh; ++i) {
-            const C value = widen(values[i * layout.pooled_w]);
-            row_sums[k][0] = fma(upper[i], value, row_sums[k][0]);
-            row_sums[k][1] = fma(lower[i], value, row_sums[k][1]);
+            const C value = widen(column[i * layout.pooled_w]);
+            row_sums[k][0] = fma(held[i].weight[0], value, row_sums[k][0]);
+            row_sums[k][1] = fma(held[i].weight[1], value, row_sums[k][1]);
           }
         } else {
-          for (int i = 0; i <= last_ph - first_ph; ++i) {
-            const C value = widen(values[i * layout.pooled_w]);
-            row_sums[k][0] = fma(y_weights[2 * (first_ph + i)], value, row_sums[k][0]);
-            row_sums[k][1] = fma(y_weights[2 * (first_ph + i) + 1], value, row_sums[k][1]);
+#pragma unroll 1
+          for (int i = 0; i < rows.count(); ++i) {
+            const YEntry weights = y_entries[i];
+            const C value = widen(column[i * layout.pooled_w]);
+            row_sums[k][0] = fma(weights.weight[0], value, row_sums[k][0]);
+            row_sums[k][1] = fma(weights.weight[1], value, row_sums[k][1]);
           }
         }
       }
-      add_bin<T>(x_weights + pw * P::kColumns, groups, row_sums, sums);
+#pragma unroll
+      for (int j = 0; j < kUnitColumns; ++j) {
+#pragma unroll
+        for (int k = 0; k < P::kChannelsPerLane; ++k) {
+#pragma unroll
+          for (int i = 0; i < kUnitRows; ++i) {
+            C& sum = sums.value[k][i][unit * kUnitColumns + j];
+            sum = fma(w.weight[j], row_sums[k][i], sum);
+          }
+        }
+      }
     }
-  }
-}
-
-template <typename T>
-__device__ __forceinline__ void add_stage(const StageLayout<T>& layout, const char* stage, int pair, int lane,
-                                          Sums<T>& sums) {
-  using C = Compute<T>;
-  using P = TilePolicy<T>;
-  const C* y_weights = reinterpret_cast<const C*>(stage + layout.y_at) + pair * layout.pooled_h * P::kRowsPerWarp;
-  bool sees = false;
-  if (lane < layout.pooled_h) sees = y_weights[2 * lane] != C(0) || y_weights[2 * lane + 1] != C(0);
-  const uint32_t rows = __ballot_sync(0xffffffffu, sees);
-  if (rows == 0) return;
-  const int first_ph = __ffs(static_cast<int>(rows)) - 1;
-  const int last_ph = 31 - __clz(static_cast<int>(rows));
-  if (last_ph == first_ph) {
-    add_bins<T, 1>(layout, stage, y_weights, first_ph, last_ph, lane, sums);
-  } else if (last_ph == first_ph + 1) {
-    add_bins<T, 2>(layout, stage, y_weights, first_ph, last_ph, lane, sums);
-  } else {
-    add_bins<T, 0>(layout, stage, y_weights, first_ph, last_ph, lane, sums);
   }
 }
 
 // Whether any sum that will be stored is infinite or NaN.
-template <typename T>
-__device__ __forceinline__ bool any_not_finite(const Sums<T>& sums, int channels, int lane) {
-  using P = TilePolicy<T>;
+template <class P>
+__device__ __forceinline__ bool any_not_finite(const Sums<P>& sums, int channels, int lane) {
+  using C = typename P::C;
   bool bad = false;
 #pragma unroll
   for (int k = 0; k < P::kChannelsPerLane; ++k) {
-    Compute<T> probe = Compute<T>(0);  // 0 times infinity or NaN is NaN, and NaN stays
+    C probe = C(0);  // 0 times infinity or NaN is NaN, and NaN stays
 #pragma unroll
-    for (int i = 0; i < P::kRowsPerWarp; ++i) {
+    for (int i = 0; i < kUnitRows; ++i) {
 #pragma unroll
-      for (int j = 0; j < P::kColumns; ++j) probe = fma(sums.value[k][i][j], Compute<T>(0), probe);
+      for (int j = 0; j < P::kColumns; ++j) probe = fma(sums.value[k][i][j], C(0), probe);
     }
-    bad = bad || (!(probe == Compute<T>(0)) && k * 32 + lane < channels);
+    bad = bad || (!(probe == C(0)) && k * 32 + lane < channels);
   }
-  return __any_sync(0xffffffffu, bad);
+  return __any_sync(kAllLanes, bad);
+}
+
+// The weight of a unit's i-th bin on one of its pixels.
+template <typename C, int kPixels>
+__device__ __forceinline__ C weight_at(const Axis<C>& axis, const UnitWeights<C, kPixels>* entries, UnitRecord record,
+                                       bool tabulated, int i, int32_t pixel) {
+  if (!tabulated) return pixel_weight(axis, i, pixel);
+  return entries[record.start() + i].weight[pixel % kPixels];
+}
+
+// One pixel of one channel over the boxes [first, last) of a tile's mask, every zero weight skipped: the definition.
+template <class P>
+__device__ typename P::C exact_sum(const Problem& p, const typename P::T* grad_output,
+                                   const TileTables<typename P::C>& tables, const uint32_t* mask, int32_t channel,
+                                   int32_t row, int32_t column, int64_t first, int64_t last) {
+  using C = typename P::C;
+  C sum = C(0);
+  for (int64_t r = first; r < last; ++r) {
+    if ((mask[r / 32] >> (r % 32) & 1u) == 0) continue;
+    UnitRecord y = tables.y_record(r, row / kUnitRows), x = tables.x_record(r, column / kUnitColumns);
+    const bool y_tabulated = y.bits != kUntabulated, x_tabulated = x.bits != kUntabulated;
+    if (!y_tabulated) y = UnitRecord::make(0, 0, p.pooled_h);
+    if (!x_tabulated) x = UnitRecord::make(0, 0, p.pooled_w);
+    const Box<C>& box = tables.boxes[r];
+    const auto* y_entries = tables.y_entries + r * tables.y_capacity;
+    const auto* x_entries = tables.x_entries + r * tables.x_capacity;
+    const typename P::T* grad = grad_output + (r * p.c + channel) * p.pooled_h * p.pooled_w;
+    for (int i = 0; i < x.count(); ++i) {
+      const C column_weight = weight_at(box.x, x_entries, x, x_tabulated, i, column);
+      if (column_weight == C(0)) continue;
+      C row_sum = C(0);
+      for (int j = 0; j < y.count(); ++j) {
+        const C weight = weight_at(box.y, y_entries, y, y_tabulated, j, row);
+        if (weight == C(0)) continue;
+        const int bin = (y.first_bin() + j) * p.pooled_w + x.first_bin() + i;
+        row_sum = fma(weight, widen(grad[bin]), row_sum);
+      }
+      sum = fma(column_weight, row_sum, sum);
+    }
+  }
+  return sum;
 }
 
 // Sums a warp's two rows again with every zero weight skipped, straight to memory.
-template <typename T>
-__device__ __noinline__ void store_exact(const Problem& p, const T* grad_output, const BoxTables<Compute<T>>& tables,
-                                         const TileOutput<T>& out, const TileItem& item, int32_t block, int pair,
-                                         int lane) {
-  using C = Compute<T>;
-  using P = TilePolicy<T>;
+template <class P>
+__device__ __noinline__ void store_exact(const Problem& p, const typename P::T* grad_output,
+                                         const TileTables<typename P::C>& tables, const TileWork& work,
+                                         const TileOutput<typename P::T>& out, const TileItem& item, int32_t tile,
+                                         int32_t block, int pair, int lane) {
+  using C = typename P::C;
   const int64_t first = block * p.rois_per_block;
   const int64_t last = first + p.rois_per_block < p.num_rois ? first + p.rois_per_block : p.num_rois;
+  const uint32_t* mask = work.masks + static_cast<int64_t>(tile) * work.mask_words;
   for (int channel = lane; channel < item.channels; channel += 32) {
-    for (int at = 0; at < P::kRowsPerWarp * P::kColumns; ++at) {
-      const int32_t row = item.row + pair * P::kRowsPerWarp + at / P::kColumns;
+    for (int at = 0; at < kUnitRows * P::kColumns; ++at) {
+      const int32_t row = item.row + pair * kUnitRows + at / P::kColumns;
       const int32_t column = item.column + at % P::kColumns;
       if (row >= p.h || column >= p.w) continue;
-      const C sum = exact_sum(p, grad_output, tables, item.image, item.channel + channel, row, column, first, last);
+      const C sum = exact_sum<P>(p, grad_output, tables, mask, item.channel + channel, row, column, first, last);
       const int64_t index = (static_cast<int64_t>(item.image) * p.c + item.channel + channel) * out.plane +
                             static_cast<int64_t>(row) * p.w + column;
       if (out.partials != nullptr) {
         out.partials[block * out.numel + index] = sum;
       } else {
-        out.grad_input[index] = narrow<T>(C(0) + sum);
+        out.grad_input[index] = narrow<typename P::T>(C(0) + sum);
       }
     }
   }
 }
 
-template <typename T, int kCount>
-struct alignas(16) StoreVector {
-  T value[kCount];
-};
+// Rounds a finite number to T: narrow without its test for NaN.
+template <typename T>
+__device__ __forceinline__ T narrow_finite(Compute<T> x) {
+  if constexpr (sizeof(T) == sizeof(Compute<T>)) {
+    return x;
+  } else if constexpr (std::is_same<T, Half>::value) {
+    return Half{__half_as_ushort(__float2half_rn(x))};
+  } else {
+    const uint32_t bits = __float_as_uint(x);
+    return Bfloat16{static_cast<uint16_t>((bits + 0x7fffu + (bits >> 16 & 1u)) >> 16)};
+  }
+}
 
-// Stores a warp's two rows through its strip, so that a store covers runs of 16 pixels instead of one lane's channel.
-template <typename T, typename Out>
+// Stores a warp's two rows, all finite, through its strip, so that a store covers runs of pixels instead of one lane's
+// channel.
+template <class P, typename Out>
 __device__ __forceinline__ void store_rows(const Problem& p, Out* output, const TileItem& item, int pair, int lane,
-                                           int64_t plane, Compute<T>* strip, const Sums<T>& sums) {
-  using C = Compute<T>;
-  using P = TilePolicy<T>;
-  constexpr int kPitch = P::kColumns + 4;
+                                           typename P::C* strip, const Sums<P>& sums) {
+  using C = typename P::C;
+  // Opaque, so that the compiler does not keep what follows from them in registers while boxes are summed.
+  int32_t width = p.w, height = p.h;
+  asm volatile("" : "+r"(width), "+r"(height), "+r"(lane));
+  const int64_t plane = static_cast<int64_t>(width) * height;
+  struct alignas(16) OutVector {
+    Out value[16 / sizeof(Out)];
+  };
+  using Four = UnitWeights<C, kUnitColumns>;
+  constexpr int kPitch = kStripPitch<P>;
+  constexpr int kPart = kStripColumns<P>;
   constexpr int kVector = 16 / sizeof(Out);
-  constexpr int kRuns = P::kColumns / kVector;  // 16-byte runs across a row of the tile
-  const bool vectors = item.column + P::kColumns <= p.w && (p.w * sizeof(Out)) % 16 == 0 &&
-                       (plane * sizeof(Out)) % 16 == 0 && reinterpret_cast<uintptr_t>(output) % 16 == 0;
+  constexpr int kRuns = kPart / kVector;  // 16-byte runs across the part
+  constexpr int kStep = 32 / kRuns;       // channels a round
+  const bool vectors = (width * sizeof(Out)) % 16 == 0 && (plane * sizeof(Out)) % 16 == 0 &&
+                       reinterpret_cast<uintptr_t>(output) % 16 == 0;
+  const int64_t corner = (static_cast<int64_t>(item.image) * p.c + item.channel) * plane +
+                         (static_cast<int64_t>(item.row) + pair * kUnitRows) * width + item.column;
 #pragma unroll
-  for (int i = 0; i < P::kRowsPerWarp; ++i) {
-    const int32_t row = item.row + pair * P::kRowsPerWarp + i;
+  for (int i = 0; i < kUnitRows; ++i) {
+    if (item.row + pair * kUnitRows + i >= height) break;
 #pragma unroll
     for (int k = 0; k < P::kChannelsPerLane; ++k) {
-      __syncwarp();
+      const int channels = item.channels - k * 32 < 32 ? item.channels - k * 32 : 32;
+      Out* base = output + corner + i * static_cast<int64_t>(width) + k * 32 * plane;
 #pragma unroll
-      for (int j = 0; j < P::kColumns; j += kWeightGroup) {
-        WeightGroup<C> four;
+      for (int part = 0; part < P::kColumns; part += kPart, base += kPart) {
+        __syncwarp();
 #pragma unroll
-        for (int m = 0; m < kWeightGroup; ++m) four.weight[m] = sums.value[k][i][j + m];
-        store_group(strip + lane * kPitch + j, four);
-      }
-      __syncwarp();
-      if (row >= p.h) continue;
-      Out* base = output + (static_cast<int64_t>(item.image) * p.c + item.channel + k * 32) * plane +
-                  static_cast<int64_t>(row) * p.w + item.column;
-      const int channels = item.channels - k * 32;
-      if (vectors) {
-        for (int at = lane; at < 32 * kRuns; at += 32) {
-          const int channel = at / kRuns, run = at % kRuns;
-          if (channel >= channels) break;
-          StoreVector<Out, kVector> v;
+        for (int j = 0; j < kPart; j += kUnitColumns) {
+          Four four;
 #pragma unroll
-          for (int m = 0; m < kVector; ++m) {
-            const C sum = strip[channel * kPitch + run * kVector + m];
-            v.value[m] = narrow<Out>(C(0) + sum);
-          }
-          *reinterpret_cast<StoreVector<Out, kVector>*>(base + channel * plane + run * kVector) = v;
+          for (int m = 0; m < kUnitColumns; ++m) four.weight[m] = C(0) + sums.value[k][i][part + j + m];
+          *reinterpret_cast<Four*>(strip + lane * kPitch + j) = four;
         }
-      } else {
-        for (int at = lane; at < 32 * P::kColumns; at += 32) {
-          const int channel = at / P::kColumns, column = at % P::kColumns;
-          if (channel < channels && item.column + column < p.w) {
-            base[channel * plane + column] = narrow<Out>(C(0) + strip[channel * kPitch + column]);
+        __syncwarp();
+        const int columns = width - item.column - part < kPart ? width - item.column - part : kPart;
+        if (vectors && columns == kPart) {
+          const C* from = strip + lane / kRuns * kPitch + lane % kRuns * kVector;
+          Out* to = base + lane / kRuns * plane + lane % kRuns * kVector;
+#pragma unroll 1
+          for (int channel = lane / kRuns; channel < channels; channel += kStep) {
+            OutVector v;
+#pragma unroll
+            for (int m = 0; m < kVector; ++m) v.value[m] = narrow_finite<Out>(from[m]);
+            *reinterpret_cast<OutVector*>(to) = v;
+            from += kStep * kPitch;
+            to += kStep * plane;
+          }
+        } else {
+#pragma unroll 1
+          for (int at = lane; at < 32 * kPart; at += 32) {
+            const int channel = at / kPart, column = at % kPart;
+            if (channel < channels && column < columns) {
+              base[channel * plane + column] = narrow_finite<Out>(strip[channel * kPitch + column]);
+            }
           }
         }
       }
@@ -784,61 +698,81 @@ __device__ __forceinline__ void store_rows(const Problem& p, Out* output, const 
   }
 }
 
-template <typename T>
-__device__ void consume(const Problem& p, const BackwardBuffers<T>& b, const BoxTables<Compute<T>>& tables,
-                        const TileWork& work, const StageLayout<T>& layout, const TileOutput<T>& out, Ring<T> ring,
-                        int pair, int lane, Compute<T>* strip) {
-  Sums<T> sums;
-  sums.clear();
-  for (;;) {
-    const char* stage = ring.stages + ring.index * layout.stage_bytes;
-    barrier_wait(&ring.full[ring.index], ring.phase);
-    const StageHeader header = *reinterpret_cast<const StageHeader*>(stage + layout.header_at);
-    if (header.flags == kHasBox) add_stage<T>(layout, stage, pair, lane, sums);
+template <class P>
+__device__ void consume(const Problem& p, const BackwardBuffers<typename P::T>& b,
+                        const TileTables<typename P::C>& tables, const TileWork& work, const StageLayout<P>& layout,
+                        const TileOutput<typename P::T>& out, Ring ring, int pair, int lane, typename P::C* strip) {
+  const auto header_here = [&] { return reinterpret_cast<const StageHeader*>(ring.stage() + layout.header_at); };
+  const auto release = [&] {
     __syncwarp();
-    if (lane == 0) barrier_arrive(&ring.empty[ring.index]);
+    if (lane == 0) barrier_arrive(ring.empty_here());
     ring.advance();
-    if (header.flags == kHasBox) continue;
-    if (header.flags == kExit) return;
-    const TileItem item = place_of<T>(p, work, header.tile, header.channel_block);
-    if (any_not_finite<T>(sums, item.channels, lane)) {
-      store_exact(p, b.grad_output, tables, out, item, header.block, pair, lane);
-    } else if (out.partials != nullptr) {
-      store_rows<T>(p, out.partials + header.block * out.numel, item, pair, lane, out.plane, strip, sums);
-    } else {
-      store_rows<T>(p, out.grad_input, item, pair, lane, out.plane, strip, sums);
-    }
+  };
+  for (;;) {
+    Sums<P> sums;
     sums.clear();
+    bool exact = false;
+    for (;;) {
+      barrier_wait(ring.full_here(), ring.phase);
+      // Both at once: the record is there, or is not used.
+      const UnitRecord rows = reinterpret_cast<const UnitRecord*>(ring.stage() + layout.y_records_at)[pair];
+      const int32_t flags = header_here()->flags;
+      if (flags >= kLastOfItem) break;
+      if (flags == kUntabulatedBox) {
+        exact = true;
+      } else if (rows.count() == 1) {
+        add_box<P, 1>(layout, ring.stage(), rows, lane, sums);
+      } else if (rows.count() == 2) {
+        add_box<P, 2>(layout, ring.stage(), rows, lane, sums);
+      } else if (rows.count() != 0) {
+        add_box<P, 0>(layout, ring.stage(), rows, lane, sums);
+      }
+      release();
+    }
+    const StageHeader header = *header_here();
+    release();
+    if (header.flags == kExit) return;
+    const TileItem& item = header.item;
+    if (exact || any_not_finite<P>(sums, item.channels, lane)) {
+      store_exact<P>(p, b.grad_output, tables, work, out, item, header.tile, header.block, pair, lane);
+    } else if (out.partials != nullptr) {
+      store_rows<P>(p, out.partials + header.block * out.numel, item, pair, lane, strip, sums);
+    } else {
+      store_rows<P>(p, out.grad_input, item, pair, lane, strip, sums);
+    }
   }
 }
 
 #endif  // sm_90
 
-template <typename T, int kMaxBins>
-__global__ void __launch_bounds__(TilePolicy<T>::kThreads, TilePolicy<T>::kCtasPerMultiprocessor)
-    sum_tiles(Problem p, BackwardBuffers<T> b, BoxTables<Compute<T>> tables, TileWork work, TileOutput<T> out,
-              int32_t stages) {
+// Parameters that are passed on by reference stay in constant memory.
+template <class P>
+__global__ void __launch_bounds__(P::kThreads, P::kCtasPerMultiprocessor)
+    sum_tiles(const __grid_constant__ Problem p, const __grid_constant__ BackwardBuffers<typename P::T> b,
+              const __grid_constant__ TileTables<typename P::C> tables, const __grid_constant__ TileWork work,
+              const __grid_constant__ TileOutput<typename P::T> out, int32_t stages) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-  using P = TilePolicy<T>;
+  using C = typename P::C;
   extern __shared__ __align__(128) char shared[];
-  const StageLayout<T> layout(p.pooled_h, p.pooled_w);
+  const StageLayout<P> layout(p);
   const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
-  Compute<T>* strips = reinterpret_cast<Compute<T>*>(shared + static_cast<size_t>(stages) * layout.stage_bytes);
+  C* strips = reinterpret_cast<C*>(shared + static_cast<size_t>(stages) * layout.stage_bytes);
   __shared__ uint64_t full[P::kMaxStages];
   __shared__ uint64_t empty[P::kMaxStages];
   if (threadIdx.x == 0) {
     for (int s = 0; s < stages; ++s) {
-      barrier_init(&full[s], 1);
-      barrier_init(&empty[s], P::kConsumers);
+      barrier_init(shared_address(&full[s]), 1 + 32);  // the producer's announcement of bulk copies, and its lanes' copies
+      barrier_init(shared_address(&empty[s]), P::kConsumers);
     }
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
   }
   __syncthreads();
-  const Ring<T> ring{shared, full, empty, stages};
+  wait_for_kernel_before();
+  const Ring ring{shared, shared_address(full), shared_address(empty), layout.stage_bytes, stages};
   if (warp == P::kConsumers) {
-    produce<T, kMaxBins>(p, b, tables, work, layout, ring, lane);
+    produce<P>(p, b, tables, work, layout, ring, lane);
   } else {
-    consume<T>(p, b, tables, work, layout, out, ring, warp, lane, strips + warp * (kStripBytes<T> / sizeof(Compute<T>)));
+    consume<P>(p, b, tables, work, layout, out, ring, warp, lane, strips + warp * (kStripBytes<P> / sizeof(C)));
   }
 #endif
 }

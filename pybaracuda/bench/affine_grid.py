@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: Apache-2.0
+"""affine_grid in two dimensions as benchmark cases, both directions; nothing about another operator."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+from ..affine_grid import (
+    AffineGridBackwardDescriptor,
+    AffineGridBackwardPlan,
+    AffineGridDescriptor,
+    AffineGridPlan,
+)
+from ..demo import reference
+from .case import Case, FrameworkCall, Part
+from .draw import Array, Draw
+
+C = TypeVar("C", bound="_AffineGrid")
+
+
+@dataclass(frozen=True, kw_only=True)
+class _AffineGrid(Case):
+    """`n` maps on a grid of `rows` x `columns`."""
+
+    n: int
+    rows: int
+    columns: int
+
+    @property
+    def text(self) -> str:
+        return f"{self.n}x{self.rows}x{self.columns}"
+
+    @property
+    def parts_text(self) -> str:
+        return "one map"
+
+    @property
+    def _theta_shape(self) -> tuple[int, ...]:
+        return (self.n, 2, 3)
+
+    @property
+    def _grid_shape(self) -> tuple[int, ...]:
+        return (self.n, self.rows, self.columns, 2)
+
+    @property
+    def _size(self) -> list[int]:
+        return [self.n, 1, self.rows, self.columns]
+
+    def _small(self: C) -> C:
+        return replace(self, n=2, rows=9, columns=40)
+
+
+@dataclass(frozen=True, kw_only=True)
+class AffineGrid(_AffineGrid):
+    """Forward."""
+
+    plan_type = AffineGridPlan
+
+    def descriptor(self) -> AffineGridDescriptor:
+        return AffineGridDescriptor(self.n, self.rows, self.columns, self.element)
+
+    def inputs(self, draw: Draw) -> dict[str, Array]:
+        return {"theta": draw.normal(self._theta_shape, self.element)}
+
+    def outputs(self) -> dict[str, tuple[tuple[int, ...], str]]:
+        return {"grid": (self._grid_shape, self.element)}
+
+    def parts(self, inputs: Mapping[str, Array], draw: Draw) -> list[Part]:
+        image = int(draw.rng.integers(self.n))
+        expected = reference.affine_grid(inputs["theta"][image], self.rows, self.columns)
+        return [Part(0, lambda grid: grid[image], expected)]
+
+    def torch_calls(self, torch: Any, given: Mapping[str, Any]) -> dict[str, FrameworkCall]:
+        function = torch.ops.aten.affine_grid_generator
+        return {"PyTorch": lambda: (function(given["theta"], self._size, False),)}
+
+    def small(self) -> Case:
+        return self._small()
+
+
+@dataclass(frozen=True, kw_only=True)
+class AffineGridBackward(_AffineGrid):
+    """Backward."""
+
+    plan_type = AffineGridBackwardPlan
+
+    def descriptor(self) -> AffineGridBackwardDescriptor:
+        return AffineGridBackwardDescriptor(self.n, self.rows, self.columns, self.element)
+
+    def inputs(self, draw: Draw) -> dict[str, Array]:
+        return {"grad_grid": draw.normal(self._grid_shape, self.element)}
+
+    def outputs(self) -> dict[str, tuple[tuple[int, ...], str]]:
+        return {"grad_theta": (self._theta_shape, self.element)}
+
+    def parts(self, inputs: Mapping[str, Array], draw: Draw) -> list[Part]:
+        image = int(draw.rng.integers(self.n))
+        expected = reference.affine_grid_backward(inputs["grad_grid"][image])
+        return [Part(0, lambda theta: theta[image], expected)]
+
+    def torch_calls(self, torch: Any, given: Mapping[str, Any]) -> dict[str, FrameworkCall]:
+        theta = torch.zeros_like(given["grad_theta"]).requires_grad_()
+        grid = torch.nn.functional.affine_grid(theta, self._size, align_corners=False)
+        return {"PyTorch": lambda: torch.autograd.grad(grid, theta, given["grad_grid"], retain_graph=True)}
+
+    def small(self) -> Case:
+        return self._small()

@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Dequantisation per channel as benchmark cases, both directions; nothing about another operator."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+import numpy as np
+
+from .._arrays import numpy_dtype
+from ..demo import reference
+from ..dequantize import (
+    DequantizePerChannelBackwardDescriptor,
+    DequantizePerChannelBackwardPlan,
+    DequantizePerChannelDescriptor,
+    DequantizePerChannelPlan,
+)
+from .case import Case, FrameworkCall, JaxCall, Part
+from .draw import Array, Draw
+
+# So many channels are held against their definition.
+_CHANNELS = 4
+
+C = TypeVar("C", bound="_Dequantize")
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Dequantize(Case):
+    """An array of `shape` with a scale for each index along `axis`."""
+
+    shape: tuple[int, ...]
+    axis: int
+
+    @property
+    def text(self) -> str:
+        return f"{'x'.join(map(str, self.shape))} axis {self.axis}"
+
+    @property
+    def parts_text(self) -> str:
+        return f"{_CHANNELS} of {self.shape[self.axis]} channels"
+
+    def _draw_scale(self, draw: Draw) -> Array:
+        return draw.rng.uniform(0.01, 1, self.shape[self.axis]).astype(numpy_dtype(self.element))
+
+    def _channels(self, values: Array, chosen: Array) -> Array:
+        """The chosen channels, the channel axis first."""
+        return np.moveaxis(np.take(values, chosen, self.axis), self.axis, 0)
+
+    def _along(self, per_channel: Any) -> Any:
+        """A vector that has one entry for every channel, so shaped that it broadcasts."""
+        return per_channel.reshape([-1 if axis == self.axis else 1 for axis in range(len(self.shape))])
+
+    def _small(self: C) -> C:
+        return replace(self, shape=tuple(range(3, 3 + len(self.shape))))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Dequantize(_Dequantize):
+    """Forward, from int8."""
+
+    plan_type = DequantizePerChannelPlan
+
+    def descriptor(self) -> DequantizePerChannelDescriptor:
+        return DequantizePerChannelDescriptor(self.shape, self.axis, "s8", self.element)
+
+    def inputs(self, draw: Draw) -> dict[str, Array]:
+        return {
+            "input": draw.rng.integers(-128, 128, self.shape, np.int8),
+            "scale": self._draw_scale(draw),
+            "zero_point": draw.rng.integers(-128, 128, self.shape[self.axis], np.int32),
+        }
+
+    def outputs(self) -> dict[str, tuple[tuple[int, ...], str]]:
+        return {"output": (self.shape, self.element)}
+
+    def parts(self, inputs: Mapping[str, Array], draw: Draw) -> list[Part]:
+        chosen = draw.some(_CHANNELS, self.shape[self.axis])
+        expected = reference.dequantize_per_channel(
+            self._channels(inputs["input"], chosen), inputs["scale"][chosen], inputs["zero_point"][chosen]
+        )
+        return [Part(0, lambda output: self._channels(output, chosen), expected)]
+
+    def torch_calls(self, torch: Any, given: Mapping[str, Any]) -> dict[str, FrameworkCall]:
+        values, out = given["input"], given["output"]
+        scale, zero = self._along(given["scale"]), self._along(given["zero_point"])
+        return {"PyTorch": lambda: (torch.sub(values, zero, out=out).mul_(scale),)}
+
+    def cupy_calls(self, cupy: Any, given: Mapping[str, Any]) -> dict[str, FrameworkCall]:
+        kernel = cupy.ElementwiseKernel(
+            "int8 q, T scale, int32 zero", "T x", "x = static_cast<T>(q - zero) * scale", "bench_dequantize"
+        )
+        values, out = given["input"], given["output"]
+        scale, zero = self._along(given["scale"]), self._along(given["zero_point"])
+        return {"CuPy": lambda: (kernel(values, scale, zero, out),)}
+
+    def jax_call(self, jax: Any) -> JaxCall | None:
+        def forward(values: Any, scale: Any, zero: Any) -> Any:
+            return (values.astype(zero.dtype) - self._along(zero)).astype(scale.dtype) * self._along(scale)
+
+        return JaxCall(forward, ("input", "scale", "zero_point"))
+
+    def small(self) -> Case:
+        return self._small()
+
+
+@dataclass(frozen=True, kw_only=True)
+class DequantizeBackward(_Dequantize):
+    """Backward."""
+
+    plan_type = DequantizePerChannelBackwardPlan
+
+    def descriptor(self) -> DequantizePerChannelBackwardDescriptor:
+        return DequantizePerChannelBackwardDescriptor(self.shape, self.axis, output_element=self.element)
+
+    def inputs(self, draw: Draw) -> dict[str, Array]:
+        return {"grad_output": draw.normal(self.shape, self.element), "scale": self._draw_scale(draw)}
+
+    def outputs(self) -> dict[str, tuple[tuple[int, ...], str]]:
+        return {"grad_input": (self.shape, self.element)}
+
+    def parts(self, inputs: Mapping[str, Array], draw: Draw) -> list[Part]:
+        chosen = draw.some(_CHANNELS, self.shape[self.axis])
+        expected = reference.dequantize_per_channel_backward(
+            self._channels(inputs["grad_output"], chosen), inputs["scale"][chosen]
+        )
+        return [Part(0, lambda output: self._channels(output, chosen), expected)]
+
+    def torch_calls(self, torch: Any, given: Mapping[str, Any]) -> dict[str, FrameworkCall]:
+        gradient, scale, out = given["grad_output"], self._along(given["scale"]), given["grad_input"]
+        return {"PyTorch": lambda: (torch.mul(gradient, scale, out=out),)}
+
+    def cupy_calls(self, cupy: Any, given: Mapping[str, Any]) -> dict[str, FrameworkCall]:
+        gradient, scale, out = given["grad_output"], self._along(given["scale"]), given["grad_input"]
+        return {"CuPy": lambda: (cupy.multiply(gradient, scale, out=out),)}
+
+    def jax_call(self, jax: Any) -> JaxCall | None:
+        return JaxCall(lambda gradient, scale: gradient * self._along(scale), ("grad_output", "scale"))
+
+    def small(self) -> Case:
+        return self._small()

@@ -1,0 +1,208 @@
+# SPDX-License-Identifier: Apache-2.0
+"""grid_sample in two dimensions as benchmark cases, both directions; nothing about another operator."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+import numpy as np
+
+from .._arrays import numpy_dtype
+from ..demo import reference
+from ..grid_sample import (
+    GridSampleBackwardDescriptor,
+    GridSampleBackwardPlan,
+    GridSampleDescriptor,
+    GridSamplePlan,
+)
+from .case import Case, FrameworkCall, JaxCall, Part
+from .draw import Array, Draw
+
+# What is held against float64: so many channels of one image and, for the grid's gradient, so many of its samples.
+_CHANNELS, _SAMPLES = 2, 512
+
+C = TypeVar("C", bound="_GridSample")
+
+
+def smooth_grid(n: int, rows: int, columns: int, rng: np.random.Generator) -> Array:
+    """A rotation by a fifth, a little shrinking and shift, and a wave of a hundredth of the image; each image's own."""
+    x, y = ((2 * np.arange(extent) + 1) / extent - 1 for extent in (columns, rows))
+    y = y[:, None]
+    grid = np.empty((n, rows, columns, 2))
+    for image in grid:
+        angle, size = rng.uniform(0.18, 0.22), rng.uniform(0.93, 0.97)
+        shift_x, shift_y = rng.uniform(-0.04, 0.04, 2)
+        phase_x, phase_y = rng.uniform(0, 2 * np.pi, 2)
+        image[..., 0] = size * (np.cos(angle) * x + np.sin(angle) * y) + shift_x
+        image[..., 1] = size * (np.cos(angle) * y - np.sin(angle) * x) + shift_y
+        wave_x, wave_y = np.sin(7 * image[..., 1] + phase_x), np.sin(7 * image[..., 0] + phase_y)
+        image[..., 0] += 0.01 * wave_x
+        image[..., 1] += 0.01 * wave_y
+    return grid
+
+
+@dataclass(frozen=True, kw_only=True)
+class _GridSample(Case):
+    """`kind` of grid: "smooth" (see smooth_grid), "random" (uniform in [-1, 1]) or "one point" (all on one place)."""
+
+    n: int
+    c: int
+    ih: int
+    iw: int
+    oh: int
+    ow: int
+    kind: str = "smooth"
+
+    @property
+    def text(self) -> str:
+        samples = "" if (self.oh, self.ow) == (self.ih, self.iw) else f" from {self.n}x{self.oh}x{self.ow}"
+        return f"{self.n}x{self.c}x{self.ih}x{self.iw}{samples} {self.kind}"
+
+    @property
+    def _coordinates(self) -> str:
+        return "f64" if self.element == "f64" else "f32"
+
+    @property
+    def _image_shape(self) -> tuple[int, ...]:
+        return (self.n, self.c, self.ih, self.iw)
+
+    @property
+    def _sample_shape(self) -> tuple[int, ...]:
+        return (self.n, self.c, self.oh, self.ow)
+
+    @property
+    def _grid_shape(self) -> tuple[int, ...]:
+        return (self.n, self.oh, self.ow, 2)
+
+    def _fields(self) -> dict[str, Any]:
+        """What both descriptors are made of."""
+        return {name: getattr(self, name) for name in ("n", "c", "ih", "iw", "oh", "ow", "element")}
+
+    def _torch_grid(self, given: Mapping[str, Any]) -> tuple[str, Any]:
+        """The grid in the image's dtype, which PyTorch wants, a 16-bit one too; and what to call that."""
+        grid = given["grid"].to(given["input"].dtype)
+        return "PyTorch" if grid.dtype == given["grid"].dtype else "PyTorch, 16-bit grid", grid
+
+    def _draw_grid(self, draw: Draw) -> Array:
+        if self.kind == "smooth":
+            grid = smooth_grid(self.n, self.oh, self.ow, draw.rng)
+        elif self.kind == "random":
+            grid = draw.rng.uniform(-1, 1, self._grid_shape)
+        else:
+            grid = np.broadcast_to(draw.rng.uniform(-0.5, 0.5, 2), self._grid_shape)
+        return grid.astype(numpy_dtype(self._coordinates))
+
+    def unread(self, inputs: Mapping[str, Array]) -> int:
+        seen = sum(reference.pixels_sampled(grid, self.ih, self.iw) for grid in inputs["grid"])
+        return (self.n * self.ih * self.iw - seen) * self.c * inputs["input"].itemsize
+
+    def _small(self: C) -> C:
+        return replace(self, n=2, c=min(self.c, 5), ih=9, iw=14, oh=7, ow=11)
+
+    @staticmethod
+    def _jax_sample(jax: Any) -> Callable[[Any, Any], Any]:
+        from jax.scipy.ndimage import map_coordinates
+
+        def sample(image: Any, grid: Any) -> Any:
+            height, width = image.shape[2:]
+            x = ((grid[..., 0] + 1) * width - 1) / 2
+            y = ((grid[..., 1] + 1) * height - 1) / 2
+
+            def one(plane: Any, y: Any, x: Any) -> Any:
+                return map_coordinates(plane, [y, x], order=1, mode="constant")
+
+            return jax.vmap(lambda planes, y, x: jax.vmap(one, (0, None, None))(planes, y, x))(image, y, x)
+
+        return sample
+
+
+@dataclass(frozen=True, kw_only=True)
+class GridSample(_GridSample):
+    """Forward."""
+
+    plan_type = GridSamplePlan
+
+    def descriptor(self) -> GridSampleDescriptor:
+        return GridSampleDescriptor(**self._fields())
+
+    def inputs(self, draw: Draw) -> dict[str, Array]:
+        return {"input": draw.normal(self._image_shape, self.element), "grid": self._draw_grid(draw)}
+
+    def outputs(self) -> dict[str, tuple[tuple[int, ...], str]]:
+        return {"output": (self._sample_shape, self.element)}
+
+    def parts(self, inputs: Mapping[str, Array], draw: Draw) -> list[Part]:
+        image, channels = int(draw.rng.integers(self.n)), draw.some(_CHANNELS, self.c)
+        expected = reference.grid_sample(inputs["input"][image, channels], inputs["grid"][image])
+        return [Part(0, lambda output: output[image, channels], expected)]
+
+    @property
+    def parts_text(self) -> str:
+        return f"{_CHANNELS} of {self.c} channels of one image"
+
+    def torch_calls(self, torch: Any, given: Mapping[str, Any]) -> dict[str, FrameworkCall]:
+        function, (name, grid) = torch.ops.aten.grid_sampler_2d, self._torch_grid(given)
+        return {name: lambda: (function(given["input"], grid, 0, 0, False),)}
+
+    def jax_call(self, jax: Any) -> JaxCall | None:
+        return JaxCall(self._jax_sample(jax), ("input", "grid"))
+
+    def small(self) -> Case:
+        return self._small()
+
+
+@dataclass(frozen=True, kw_only=True)
+class GridSampleBackward(_GridSample):
+    """Backward, both gradients."""
+
+    plan_type = GridSampleBackwardPlan
+
+    def descriptor(self) -> GridSampleBackwardDescriptor:
+        return GridSampleBackwardDescriptor(**self._fields())
+
+    def inputs(self, draw: Draw) -> dict[str, Array]:
+        return {
+            "grad_output": draw.normal(self._sample_shape, self.element),
+            "input": draw.normal(self._image_shape, self.element),
+            "grid": self._draw_grid(draw),
+        }
+
+    def outputs(self) -> dict[str, tuple[tuple[int, ...], str]]:
+        return {"grad_input": (self._image_shape, self.element), "grad_grid": (self._grid_shape, self._coordinates)}
+
+    def parts(self, inputs: Mapping[str, Array], draw: Draw) -> list[Part]:
+        image, channels = int(draw.rng.integers(self.n)), draw.some(_CHANNELS, self.c)
+        gradient, grid = inputs["grad_output"][image], inputs["grid"][image]
+        samples = draw.some(_SAMPLES, self.oh * self.ow)
+        of_image = reference.grid_sample_backward_input(gradient[channels], grid, self.ih, self.iw)
+        of_grid = reference.grid_sample_backward_grid(
+            gradient.reshape(self.c, 1, -1)[..., samples],
+            inputs["input"][image],
+            grid.reshape(1, -1, 2)[:, samples],
+        )
+        return [
+            Part(0, lambda output: output[image, channels], of_image),
+            Part(1, lambda output: output[image].reshape(1, -1, 2)[:, samples], of_grid),
+        ]
+
+    @property
+    def parts_text(self) -> str:
+        return f"of one image {_CHANNELS} of {self.c} channels, and the grid's gradient at {_SAMPLES} samples"
+
+    def torch_calls(self, torch: Any, given: Mapping[str, Any]) -> dict[str, FrameworkCall]:
+        function, (name, grid) = torch.ops.aten.grid_sampler_2d_backward, self._torch_grid(given)
+        both = [True, True]
+        return {name: lambda: function(given["grad_output"], given["input"], grid, 0, 0, False, both)}
+
+    def jax_call(self, jax: Any) -> JaxCall | None:
+        sample = self._jax_sample(jax)
+
+        def backward(gradient: Any, image: Any, grid: Any) -> Any:
+            return jax.vjp(sample, image, grid)[1](gradient)
+
+        return JaxCall(backward, ("grad_output", "input", "grid"), note="vjp of map_coordinates")
+
+    def small(self) -> Case:
+        return self._small()

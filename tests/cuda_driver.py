@@ -1,0 +1,152 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The CUDA driver through ctypes: streams, captured graphs, a gate that holds streams back; no operator is named here.
+
+Straight from the driver, so that the raw ABI is tested without any Python package for CUDA.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cache
+from typing import Any
+
+# The driver API's numbers.
+NOT_READY = 600
+CAPTURE_MODE_GLOBAL = 0  # the strictest, and what torch.cuda.graph asks for: no unsafe call from any thread
+HOST_MEMORY_MAPPED = 2
+WAIT_UNTIL_AT_LEAST = 0
+NODE_KINDS = {0: "kernel", 1: "memcpy", 2: "memset", 3: "host", 10: "allocation", 11: "free"}
+
+
+class Driver:
+    def __init__(self) -> None:
+        self._library = ctypes.CDLL("libcuda.so.1")
+        device, context = ctypes.c_int(), ctypes.c_void_p()
+        self.call("cuInit", 0)
+        self.call("cuDeviceGet", ctypes.byref(device), 0)
+        # The primary context is the one that the runtime inside the library uses.
+        self.call("cuDevicePrimaryCtxRetain", ctypes.byref(context), device)
+        self._context = context
+        self.enter()
+
+    def enter(self) -> None:
+        """Makes the context the calling thread's."""
+        self.call("cuCtxSetCurrent", self._context)
+
+    def current_context(self) -> int:
+        """The calling thread's context; 0 for none."""
+        found = ctypes.c_void_p()
+        self.call("cuCtxGetCurrent", ctypes.byref(found))
+        return found.value or 0
+
+    def status(self, name: str, *arguments: Any) -> int:
+        return int(getattr(self._library, name)(*arguments))
+
+    def call(self, name: str, *arguments: Any) -> None:
+        status = self.status(name, *arguments)
+        assert status == 0, f"{name} answered {status} ({self.error_name(status)})"
+
+    def error_name(self, status: int) -> str:
+        text = ctypes.c_char_p()
+        self._library.cuGetErrorName(status, ctypes.byref(text))
+        return (text.value or b"unknown").decode()
+
+
+@cache
+def driver() -> Driver:
+    return Driver()
+
+
+class Stream:
+    """A stream as cudaStreamCreate makes it: the legacy default stream and it wait for each other."""
+
+    def __init__(self) -> None:
+        self._handle = ctypes.c_void_p()
+        driver().call("cuStreamCreate", ctypes.byref(self._handle), 0)
+
+    @property
+    def handle(self) -> int:
+        assert self._handle.value is not None
+        return self._handle.value
+
+    def call(self, name: str, *arguments: Any) -> None:
+        """A driver function that takes the stream first."""
+        driver().call(name, self._handle, *arguments)
+
+    def synchronize(self) -> None:
+        self.call("cuStreamSynchronize")
+
+    def is_busy(self) -> bool:
+        status = driver().status("cuStreamQuery", self._handle)
+        assert status in (0, NOT_READY), driver().error_name(status)
+        return status == NOT_READY
+
+
+class Gate:
+    """Holds streams back: they wait until a word of host memory reaches a number."""
+
+    def __init__(self) -> None:
+        host, device = ctypes.c_void_p(), ctypes.c_uint64()
+        driver().call("cuMemHostAlloc", ctypes.byref(host), ctypes.c_size_t(64), HOST_MEMORY_MAPPED)
+        driver().call("cuMemHostGetDevicePointer_v2", ctypes.byref(device), host, 0)
+        assert host.value is not None
+        self._device = device
+        self._word = ctypes.c_uint32.from_address(host.value)
+        self._word.value = 0
+
+    @contextmanager
+    def closed(self, *streams: Stream) -> Iterator[None]:
+        """What is enqueued on these streams inside the block starts when the block is left."""
+        ticket = self._word.value + 1
+        try:
+            for stream in streams:
+                stream.call("cuStreamWaitValue32_v2", self._device, ticket, WAIT_UNTIL_AT_LEAST)
+            yield
+        finally:
+            self._word.value = ticket
+
+
+class Graph:
+    """What a stream captured while some work was enqueued on it."""
+
+    def __init__(self, stream: Stream, work: Callable[[], None]) -> None:
+        self._stream = stream
+        self._graph, self._executable = ctypes.c_void_p(), ctypes.c_void_p()
+        stream.call("cuStreamBeginCapture_v2", CAPTURE_MODE_GLOBAL)
+        try:
+            work()
+        finally:
+            # Also after a failure: a stream left capturing would spoil every later test.
+            stream.call("cuStreamEndCapture", ctypes.byref(self._graph))
+
+    def nodes(self) -> Counter[str]:
+        """How many nodes of each kind it has."""
+        count = ctypes.c_size_t()
+        kinds: Counter[str] = Counter()
+        driver().call("cuGraphGetNodes", self._graph, None, ctypes.byref(count))
+        if count.value == 0:
+            return kinds  # the driver takes no array without entries
+        nodes = (ctypes.c_void_p * count.value)()
+        driver().call("cuGraphGetNodes", self._graph, nodes, ctypes.byref(count))
+        for node in nodes:
+            kind = ctypes.c_int()
+            driver().call("cuGraphNodeGetType", ctypes.c_void_p(node), ctypes.byref(kind))
+            kinds[NODE_KINDS.get(kind.value, f"kind {kind.value}")] += 1
+        return kinds
+
+    def replay(self) -> None:
+        """Runs it once, to its end."""
+        if self._executable.value is None:
+            driver().call(
+                "cuGraphInstantiateWithFlags", ctypes.byref(self._executable), self._graph, ctypes.c_ulonglong(0)
+            )
+        driver().call("cuGraphLaunch", self._executable, self._stream._handle)
+        self._stream.synchronize()
+
+    def destroy(self) -> None:
+        if self._executable.value is not None:
+            driver().call("cuGraphExecDestroy", self._executable)
+        driver().call("cuGraphDestroy", self._graph)

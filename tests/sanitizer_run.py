@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs the fixed cases and the bad data with every tensor in an allocation of its own, for tools that watch accesses.
+
+    compute-sanitizer --error-exitcode 1 python3 tests/sanitizer_run.py
+
+The tool sees what canaries cannot: reads past an end. Results are checked all the same, so that a run which did not
+do its work does not pass.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Iterator
+
+import bad_data
+import bits_cases
+import bits_run
+from bits_cases import Case
+from bits_run import Bench, hashed, sizes_of
+from native_memory import FILLS, Apart
+from raw_abi import Library, symbols
+
+
+def chosen(symbol_pattern: str) -> Iterator[Case]:
+    """The bad data and the fixed cases of the symbols that match."""
+    for symbol in symbols():
+        if re.fullmatch(symbol_pattern, symbol.name):
+            yield from (bad_data.case(symbol, mix, size) for mix in bad_data.MIXES for size in bad_data.SIZES)
+            yield from (bits_cases.case(symbol, problem) for problem in bits_cases.PROBLEMS[symbol.operator.family])
+
+
+def results(case: Case, library: Library, fill_workspace: bool) -> dict[str, bytes]:
+    workspace_bytes = library.workspace_size(case.symbol, case.values)
+    apart = Apart(library.backend, {**sizes_of(case), "workspace": workspace_bytes})
+    bench = Bench(case, library, apart, workspace_bytes)
+    bench.write(FILLS[0], fill_workspace=fill_workspace)
+    bench.run()
+    found = bench.results()
+    apart.free()
+    return found
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--backend", choices=["cpu", "cuda"], default="cuda")
+    parser.add_argument("--symbols", default=".*", metavar="REGEX", help="which symbols, such as 'pad_.*_f32'")
+    parser.add_argument("--fresh-workspace", action="store_true", help="leave scratch unwritten, for initcheck")
+    options = parser.parse_args()
+    library, on_host = Library(options.backend), Library("cpu")
+    committed = bits_run.committed()
+    wrong, count = [], 0
+    for case in chosen(options.symbols):
+        found = hashed(results(case, library, not options.fresh_workspace))
+        expected = committed[case.name] if case.name in committed else hashed(results(case, on_host, True))
+        wrong += [case.name] if found != expected else []
+        count += 1
+    print(f"{count} cases on {options.backend}, {len(wrong)} with other bits than expected {' '.join(wrong)}")
+    return 1 if wrong or not count else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,543 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The benchmark on tiny problems: every row runs, wrong results are caught, results survive JSON, the README is fresh.
+
+No test looks at how long anything took.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+from PIL import Image
+from place import available
+
+import pybaracuda
+from pybaracuda.bench import contenders, host_cost, measure, render, report, results, table
+from pybaracuda.bench import main as bench
+from pybaracuda.bench import place as places
+from pybaracuda.bench.case import Case, Limit, Row
+from pybaracuda.bench.contenders import Contender, RawLibrary
+from pybaracuda.bench.device import DevicePlace
+from pybaracuda.bench.draw import Draw
+from pybaracuda.bench.place import Place, Tensor
+from pybaracuda.bench.results import Contestant, Result, RowResult, Timing
+from pybaracuda.bench.segment import draw_ids
+
+ROOT = Path(__file__).resolve().parent.parent
+OWN_NAMES = {row.name for row in table.ROWS}
+# One row for every operator, direction and mode: what the tests of faults and of peers need.
+KINDS = list({(row.case.operator, row.case.element == "f32"): row for row in table.ROWS}.values())
+SUPPORTED = [
+    row for row in KINDS if row.case.element == "f32" and not isinstance(measure.our_plan(row.case, "cpu"), str)
+]
+
+
+@pytest.fixture(autouse=True)
+def small_flush(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(places, "_HOST_FLUSH_BYTES", 1 << 16)
+    monkeypatch.setattr(places, "_RATE_BYTES", 1 << 16)
+    monkeypatch.setattr(places, "_RATE_REPEATS", 1)
+
+
+@pytest.fixture(autouse=True)
+def jax_as_it_was(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The benchmark owns its process and sets JAX up for itself; other tests must not see that."""
+    monkeypatch.setenv("JAX_PLATFORMS", os.environ.get("JAX_PLATFORMS", ""))
+    wide = jax.config.jax_enable_x64
+    yield
+    jax.config.update("jax_enable_x64", wide)
+
+
+@lru_cache(maxsize=1)
+def device_place() -> DevicePlace:
+    return DevicePlace()
+
+
+@pytest.fixture(scope="module")
+def single() -> Iterator[RawLibrary]:
+    with contenders.single_thread_library(Place(), table.WARM_UP) as library:
+        yield library
+
+
+def setting(single: RawLibrary | None = None, **others: Any) -> measure.Setting:
+    given: dict[str, Any] = {"place": Place(), "frameworks": (), "libraries": (), "copy_rate": 1e9, "repeat": 1}
+    return measure.Setting(**{**given, "single": single, **others})
+
+
+def small(row: Row, backend: str = "cpu") -> Row:
+    return Row(row.case.small(), backend, row.limits, row.headline)
+
+
+def identity(row: Row) -> str:
+    return f"{row.backend}-{row.case.operator}-{row.case.element}-{row.case.text}"
+
+
+# ---- every row
+
+
+@pytest.mark.parametrize("row", table.ROWS, ids=identity)
+def test_row_is_right(row: Row, backend: str, single: RawLibrary) -> None:
+    # The shapes of one backend's rows shrink to what the other's do, so both run all of them.
+    here = setting(single) if backend == "cpu" else setting(place=device_place())
+    found = measure.measure(small(row, backend), here, Draw())
+    assert found.right, report.lines(Result({"device": ""}, [found]), found)
+    if found.ours.timing is None:
+        assert found.ours.note.startswith("not supported: ")
+        return
+    assert (found.ours.stable, found.ours.written, found.twin_same) == (True, True, True)
+    assert found.ours.of_bound is not None
+    assert found.ours.of_bound <= 1
+    assert found.bytes > 0
+
+
+def test_names_are_unique() -> None:
+    for backend in ("cpu", "cuda"):
+        names = [row.name for row in table.ROWS if row.backend == backend]
+        assert len(set(names)) == len(names)
+
+
+def test_limits_name_rows_that_exist() -> None:
+    for row in table.ROWS:
+        for limit in row.limits:
+            assert limit.text
+            assert limit.kind != "row" or limit.of in OWN_NAMES
+
+
+def test_same_entropy_gives_the_same_inputs() -> None:
+    case = table.ROWS[0].case.small()
+    first, other = Draw(), Draw()
+    again = Draw(first.entropy)
+    inputs, same, different = case.inputs(first), case.inputs(again), case.inputs(other)
+    for name, array in inputs.items():
+        assert places.same_bits(array, same[name])
+        assert not places.same_bits(array, different[name])
+
+
+def test_power_law_ids_are_zipfs(rng: np.random.Generator) -> None:
+    rows, segments = 200_000, 1000
+    counts = np.sort(np.bincount(draw_ids("power law", rows, segments, rng), minlength=segments))[::-1]
+    shares = 1 / np.arange(1, segments + 1) / np.sum(1 / np.arange(1, segments + 1))
+    # Five standard deviations of a binomial count.
+    for rank in (0, 1, 9):
+        assert abs(counts[rank] - rows * shares[rank]) < 5 * np.sqrt(rows * shares[rank])
+    half = np.bincount(draw_ids("half", rows, segments, rng))
+    assert abs(half.max() - rows / 2) < 5 * np.sqrt(rows / 4) + rows / segments * 5
+    assert len(np.unique(draw_ids("all", rows, segments, rng))) == 1
+
+
+# ---- faults
+
+
+def fault(monkeypatch: pytest.MonkeyPatch, after: Callable[[Place, list[Tensor]], None]) -> None:
+    """Plant something after each of our calls."""
+    right = contenders.ours
+
+    def wrong(case: Case, plan: Any, tensors: Mapping[str, Tensor]) -> Contender:
+        contender, host = right(case, plan, tensors), Place()
+        run, outputs = contender.run, [tensors[name] for name in case.outputs()]
+
+        def run_wrong() -> None:
+            run()
+            after(host, outputs)
+
+        contender.run = run_wrong
+        return contender
+
+    monkeypatch.setattr(contenders, "ours", wrong)
+
+
+@pytest.mark.parametrize("row", SUPPORTED, ids=identity)
+def test_wrong_values_are_seen(row: Row, monkeypatch: pytest.MonkeyPatch) -> None:
+    def scale(host: Place, outputs: list[Tensor]) -> None:
+        for output in outputs:
+            host.view(output)[...] *= np.float32(1.001)
+
+    fault(monkeypatch, scale)
+    found = measure.measure(small(row), setting(), Draw())
+    assert found.ours.of_bound is not None
+    assert found.ours.of_bound > 1
+    assert found.ours.stable
+    assert not found.right
+
+
+@pytest.mark.parametrize("row", SUPPORTED, ids=identity)
+def test_one_wrong_bit_is_seen(row: Row, single: RawLibrary, monkeypatch: pytest.MonkeyPatch) -> None:
+    def flip(host: Place, outputs: list[Tensor]) -> None:
+        host.view(outputs[-1]).reshape(-1).view(np.uint32)[-1] ^= 1
+
+    fault(monkeypatch, flip)
+    found = measure.measure(small(row), setting(single), Draw())
+    assert found.twin_same is False
+    assert not found.right
+
+
+def test_forgotten_element_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    kept: list[Any] = []
+    right = contenders.ours
+
+    def forgetful(case: Case, plan: Any, tensors: Mapping[str, Tensor]) -> Contender:
+        contender, host = right(case, plan, tensors), Place()
+        run, (output,) = contender.run, [tensors[name] for name in case.outputs()]
+
+        def run_but_one() -> None:
+            flat = host.view(output).reshape(-1)
+            kept[:] = [flat[-1:].copy()]
+            run()
+            flat[-1:] = kept[0]
+
+        contender.run = run_but_one
+        return contender
+
+    monkeypatch.setattr(contenders, "ours", forgetful)
+    found = measure.measure(small(table.ROWS[0]), setting(), Draw())
+    assert found.ours.stable
+    assert found.ours.written is False
+    assert not found.right
+
+
+def test_changing_bits_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = iter(range(10**6))
+
+    def change(host: Place, outputs: list[Tensor]) -> None:
+        host.view(outputs[0]).reshape(-1).view(np.uint32)[0] ^= next(calls) % 2
+
+    fault(monkeypatch, change)
+    found = measure.measure(small(table.ROWS[0]), setting(), Draw())
+    assert found.ours.stable is False
+    assert not found.right
+
+
+def test_wrong_result_fails_the_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fault(monkeypatch, lambda host, outputs: host.fill(outputs[0], 0))
+    arguments = ["--cpu", "--small", "--no-peers", "--repeat", "1", "--rows", "^affine_grid_2d fw"]
+    assert bench.main([*arguments, "--json", str(tmp_path / "wrong.json")]) == 1
+    assert "FAILED: wrong results in 1 rows: affine_grid_2d fw" in capsys.readouterr().out.splitlines()[-1]
+
+
+def test_broken_row_is_wrong_and_the_next_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    def breaks(host: Place, outputs: list[Tensor]) -> None:
+        raise pybaracuda.InternalError("launch failed")
+
+    fault(monkeypatch, breaks)
+    found = measure.measure(small(table.ROWS[0]), setting(), Draw())
+    assert found.ours.note == "failed: launch failed"
+    assert not found.right
+
+
+# ---- peers
+
+
+def agreeing(row: Row, framework: contenders.Framework) -> list[Contestant]:
+    found = measure.measure(small(row), setting(frameworks=(framework,)), Draw())
+    for peer in found.peers:
+        assert peer.timing is not None, f"{peer.name}: {peer.note}"
+        assert peer.timing.us >= 0
+    return found.peers
+
+
+@pytest.mark.parametrize("row", [row for row in KINDS if row.case.element == "f32"], ids=identity)
+def test_torch_does_the_same(row: Row, torch: Any) -> None:
+    peers = agreeing(row, contenders.Torch(Place()))
+    if row.case.operator.startswith("roi_align") and not available("torchvision"):
+        assert peers == []
+        return
+    assert peers
+    for peer in peers:
+        # Its rounding differs from ours; a wrong argument would be seen in the first digit.
+        assert peer.error is not None
+        assert peer.error < 1e-4
+
+
+@pytest.mark.parametrize("row", [row for row in KINDS if row.case.element == "f32"], ids=identity)
+def test_jax_does_the_same(row: Row) -> None:
+    peers = agreeing(row, contenders.Jax(Place()))
+    assert [peer.name for peer in peers] == ([] if row.case.operator.startswith(("roi_align", "affine")) else ["JAX"])
+    for peer in peers:
+        assert peer.error is not None
+        assert peer.error < 1e-4
+
+
+def test_jax_batches_wait_for_their_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(contenders, "_JAX_FLUSH_BYTES", 64)
+    ran: list[int] = []
+    batch = contenders.Jax(Place())._batch(lambda: ran.append(1))
+    batch(3)
+    assert len(ran) == 3
+    seconds = measure._batched(batch, contenders.Jax(Place())._batch(lambda: None))
+    assert len(seconds) == measure._BATCHES
+    assert min(seconds) >= 0
+
+
+def test_missing_frameworks_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(contenders, "find_spec", lambda name: None)
+    found, missing = contenders.frameworks(Place())
+    assert found == []
+    assert missing == dict.fromkeys(("torch", "cupy", "jax"), "not installed")
+
+
+@pytest.mark.parametrize("row", [row for row in KINDS if row.case.element == "f32"], ids=identity)
+def test_library_of_the_same_abi_runs_beside_ours(row: Row, tmp_path: Path) -> None:
+    copy = Path(shutil.copy(pybaracuda.library_path("cpu"), tmp_path))
+    found = measure.measure(small(row), setting(libraries=(RawLibrary("again", copy),)), Draw())
+    if found.ours.timing is None:
+        assert found.peers == []
+        return
+    (again,) = found.peers
+    assert (again.name, again.note, again.stable, again.written) == ("again", "", True, True)
+    assert again.error == found.ours.error
+
+
+def test_library_without_the_symbol_is_said_so() -> None:
+    found = measure.measure(small(table.ROWS[0]), setting(libraries=(RawLibrary("libm", Path("libm.so.6")),)), Draw())
+    assert [(peer.name, peer.timing, peer.note) for peer in found.peers] == [("libm", None, "it has no such symbol")]
+    assert found.right
+
+
+def test_library_that_wants_zeros_gets_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    right = RawLibrary.contender
+
+    def adding(self: RawLibrary, case: Case, plan: Any, place: Place, tensors: Mapping[str, Tensor]) -> Contender:
+        contender = right(self, case, plan, place, tensors)
+        (output,) = (tensors[name] for name in case.outputs())
+        run = contender.run
+
+        def run_onto() -> None:
+            before = place.get(output)
+            run()
+            place.view(output)[...] += before
+
+        def zero_and_run() -> None:
+            place.fill(output, 0)
+            run_onto()
+
+        contender.run = run_onto
+        assert contender.zeroing is not None
+        contender.zeroing.run = zero_and_run
+        return contender
+
+    monkeypatch.setattr(RawLibrary, "contender", adding)
+    copy = Path(shutil.copy(pybaracuda.library_path("cpu"), tmp_path))
+    found = measure.measure(small(table.ROWS[0]), setting(libraries=(RawLibrary("adds", copy),)), Draw())
+    (adds,) = found.peers
+    assert adds.note == "outputs zeroed first, as it asks for"
+    assert adds.error == found.ours.error
+
+
+# ---- results
+
+
+def example() -> Result:
+    timing = Timing(100.0, 90.0, 120.0, 5)
+    ours = Contestant("pybaracuda", timing, "", True, True, 1e-7, 0.25)
+    peers = [
+        Contestant("slow", Timing(300.0, 290.0, 310.0, 5), "", False, None, 2e-7, 0.5),
+        Contestant("absent", None, "it has no such symbol"),
+        Contestant("best", Timing(150.0, 149.0, 152.0, 5), "a | b", True, True, 0.0, 0.0),
+    ]
+    first = RowResult(
+        "first", "cuda", "pad_constant_backward", "f32", True, 10**8, 40.0, 7, "all", ours, Timing(60.0, 59.0, 61.0, 5)
+    )
+    first.peers, first.twin, first.twin_same = peers, "the CPU library", True
+    second = RowResult(
+        "second", "cuda", "pad_reflect_backward", "f32", False, 10**7, 4.0, 8, "", Contestant("pybaracuda", None, "no"),
+        Timing(6.0, 5.0, 7.0, 5),
+    )  # fmt: skip
+    origin = {
+        "date": "2026-01-02 03:04 UTC",
+        "device": "NVIDIA H100 80GB HBM3",
+        "backend": "cuda",
+        "driver": "580.1",
+        "versions": {"pybaracuda": "0.1.0"},
+        "repeat": 5,
+        "flush": "nothing",
+        "copy_rate": 3e12,
+        "floor_us": 3.5,
+        "clocks": {"clocks.sm": "1980 MHz"},
+    }
+    host = [
+        results.HostResult("called again", timing, 99.0, 2.0),
+        results.HostResult("another", timing, note="n"),
+    ]
+    return Result(origin, [first, second], host)
+
+
+def test_json_keeps_everything(tmp_path: Path) -> None:
+    path = tmp_path / "result.json"
+    example().save(path)
+    assert results.load(path) == example()
+    path.write_text('{"schema": 0}')
+    with pytest.raises(ValueError, match="schema"):
+        results.load(path)
+
+
+@pytest.mark.parametrize(
+    ("limit", "kept"),
+    [
+        (Limit("us", 100, "H100"), True),
+        (Limit("us", 99, "H100"), False),
+        (Limit("us", 99, "H200"), None),
+        (Limit("copy", 1.7), True),
+        (Limit("copy", 1.6), False),
+        (Limit("light", 2.5), True),
+        (Limit("light", 2.4), False),
+        (Limit("peer", 1.0), True),
+        (Limit("peer", 0.5), False),
+        (Limit("row", 1.0, "first"), True),
+        (Limit("row", 0.9, "first"), False),
+        (Limit("row", 1.1, "second"), None),
+    ],
+    ids=str,
+)
+def test_limit_is_judged(limit: Limit, kept: bool | None) -> None:
+    result = example()
+    assert result.met(result.rows[0], limit) is kept
+    assert result.met(result.rows[1], limit) is None
+
+
+def test_file_name_sorts_by_date(tmp_path: Path) -> None:
+    assert example().file_name == "nvidia-h100-80gb-hbm3-2026-01-02.json"
+    for name in ("one-gpu-2026-01-02.json", "one-gpu-2025-12-31.json", "cpu-2024-01-01.json"):
+        (tmp_path / name).touch()
+    assert {path.name for path in results.newest(tmp_path)} == {"one-gpu-2026-01-02.json", "cpu-2024-01-01.json"}
+    assert results.newest(tmp_path / "absent") == []
+
+
+def test_reports_say_what_is_wrong() -> None:
+    result = example()
+    row = result.rows[0]
+    row.limits = [Limit("us", 99, "H100"), Limit("peer", 1.0)]
+    assert "MISSED: at most 99 us" in report.lines(result, row)
+    assert report.verdict(result) == "FAILED: wrong results in 1 rows: second"
+    result.rows[1].ours.note = "not supported: not yet"
+    assert report.verdict(result) == "2 rows, 1 of 2 limits kept"
+    lines = report.table(result, headlines_only=False).splitlines()
+    assert len(lines) == 4
+    assert {line.count("|") for line in lines} == {12}
+    assert "| **100** | 40 % | same | 150 (best) | 1.50 x | same | missed: at most 99 us |" in lines[2]
+    assert "| 4.0 | 6.0 | not supported |" in lines[3]
+    assert len(report.table(result, headlines_only=True).splitlines()) == 3
+    assert {line.replace("\\|", "").count("|") for line in report.peers_table(result).splitlines()} == {9}
+
+
+def test_render_fills_a_tree(tmp_path: Path) -> None:
+    (tmp_path / "benchmarks/results").mkdir(parents=True)
+    readme = tmp_path / "README.md"
+    readme.write_text(f"before\n{render.BEGIN}\nold\n{render.END}\nafter\n", encoding="utf-8")
+    assert bench.main(["--render", str(tmp_path)]) == 0
+    assert "No measurement is committed yet." in readme.read_text(encoding="utf-8")
+    result = example()
+    result.save(tmp_path / "benchmarks/results" / result.file_name)
+    assert bench.main(["--render", str(tmp_path)]) == 0
+    text = readme.read_text(encoding="utf-8")
+    assert text.startswith(f"before\n{render.BEGIN}\nMeasured 2026-01-02")
+    assert text.endswith(f"{render.END}\nafter\n")
+    assert "| first |" in text
+    assert "| second |" not in text
+    assert "| second |" in (tmp_path / "benchmarks/README.md").read_text(encoding="utf-8")
+    source = render.picture_source(tmp_path)
+    assert source is not None
+    assert Image.open(tmp_path / "benchmarks/roofline.png").text["Source"] == source[1]
+    with pytest.raises(ValueError, match=r"README\.md"):
+        render.with_part("no markers", "part")
+
+
+# ---- the command
+
+
+def test_command_writes_json_and_a_picture(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["--cpu", "--small", "--repeat", "2", "--rows", "affine_grid|pad_constant bw f32"]
+    assert bench.main([*arguments, "--json", str(tmp_path / "new"), "--plot", str(tmp_path / "picture.png")]) == 0
+    output = capsys.readouterr().out
+    assert output.splitlines()[-1].startswith("3 rows, ")
+    (path,) = (tmp_path / "new").iterdir()
+    result = results.load(path)
+    assert path.name == result.file_name
+    assert [row.name for row in result.rows] == [
+        row.name for row in map(small, chosen("affine_grid|pad_constant bw f32"))
+    ]
+    for row in result.rows:
+        assert row.name in output
+    assert {limit.limit_us for limit in result.host} >= {2.0, 4.0, 10.0}
+    assert (tmp_path / "picture.png").read_bytes().startswith(b"\x89PNG")
+
+
+def chosen(pattern: str) -> list[Row]:
+    options = bench._arguments(["--rows", pattern])
+    return [row for row in table.ROWS if row.backend == "cpu" and options.rows.search(row.name)]
+
+
+def test_list_names_the_rows(capsys: pytest.CaptureFixture[str]) -> None:
+    assert bench.main(["--cpu", "--list", "--rows", "^roi_align fw"]) == 0
+    assert capsys.readouterr().out.splitlines() == [row.name for row in chosen("^roi_align fw")]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (["--rows", "("], "not a regular expression"),
+        (["--lib", "nothing"], "wanted NAME=path.so"),
+        (["--lib", "x=/no/such.so"], "does not load"),
+        (["--repeat", "0"], "at least 1"),
+        (["--json", "/no/such/folder/x.json"], "does not exist"),
+    ],
+    ids=str,
+)
+def test_bad_option_is_one_sentence(arguments: list[str], text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        bench.main(["--cpu", *arguments])
+    assert stopped.value.code == 2
+    assert text in capsys.readouterr().err.splitlines()[-1]
+
+
+def test_no_row_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    assert bench.main(["--cpu", "--rows", "no such row"]) == 2
+    assert capsys.readouterr().err == "No row's name matches; --list prints them.\n"
+
+
+def test_host_cost_is_measured_against_the_bare_call(monkeypatch: pytest.MonkeyPatch, torch: Any) -> None:
+    monkeypatch.setattr(host_cost, "_BATCHES", 2)
+    monkeypatch.setattr(host_cost, "_CALLS", 3)
+    place = Place()
+    found = list(host_cost.measure(place, [contenders.Torch(place)]))
+    assert [host.limit_us for host in found] == [2.0, 4.0, None, 10.0, 12.0, None]
+    for host in found:
+        assert host.timing.us > 0
+        assert (host.bare_us is None) == (host.kept is None) == (host.limit_us is None)
+        assert report.host_line(host)
+
+
+# ---- what is committed
+
+
+def test_readme_shows_the_newest_results() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert render.with_part(text, render.readme_part(ROOT)) == text, "run python3 tools/bench.py --render"
+
+
+def test_benchmark_page_shows_the_newest_results() -> None:
+    page = ROOT / "benchmarks" / "README.md"
+    assert page.read_text(encoding="utf-8") == render.whole_page(ROOT), "run python3 tools/bench.py --render"
+
+
+def test_picture_shows_the_newest_results() -> None:
+    picture, source = ROOT / "benchmarks" / "roofline.png", render.picture_source(ROOT)
+    assert picture.exists() == (source is not None)
+    if source is not None:
+        assert Image.open(picture).text["Source"] == source[1], "run python3 tools/bench.py --render"
+
+
+def test_committed_results_are_right() -> None:
+    for path in (ROOT / "benchmarks" / "results").glob("*.json"):
+        result = results.load(path)
+        assert path.name == result.file_name
+        assert all(row.right for row in result.rows), report.verdict(result)

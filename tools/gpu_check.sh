@@ -1,0 +1,158 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# What only a machine with a GPU can prove. It needs nvcc, CMake, compute-sanitizer and a python3 with pytest, torch and
+# the packages of the `test` set in pyproject.toml, and no network. Fails if no CUDA test ran.
+set -u
+cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1
+
+work=$PWD/build/gpu_check
+logs=${OUT:-$work} # a folder for logs
+native=$work/native
+mkdir -p "$work" "$logs"
+logs=$(realpath "$logs")
+
+# Kernels that racecheck cannot judge, by a regular expression found in the mangled name. None may be added for quiet.
+# - roi_align's sum_tiles feeds a ring in shared memory through mbarriers. One lane arrives for its warp, after
+#   __syncwarp(); racecheck takes the other lanes' accesses for unordered. With every lane arriving it sees no hazard.
+# - segment's select_in_table keeps a filter that is read and written without order on purpose (volatile, so that each
+#   access is one whole word): what is out of date there costs a second look and changes no result.
+# - grid_sample's sum_tiles reads, for a sample at the image's border, also the taps that it does not have, and drops
+#   them (add_slopes). Such a tap can lie beside the patch, where the next step's values are arriving.
+not_judged=(
+  --kernel-name-exclude 'regex=roi_align.*sum_tiles'
+  --kernel-name-exclude 'regex=segment.*select_in_table'
+  --kernel-name-exclude 'regex=grid_sample.*sum_tiles'
+)
+
+summary=()
+failed=0
+figure= # what a step found, for its line in the summary
+
+note() {
+  summary+=("$(printf '%-10s %-7s %4s s  %s' "$@")")
+  echo "${summary[-1]}"
+}
+
+# check NAME COMMAND...: runs a step with its output in a log of that name.
+check() {
+  local name=$1 began=$SECONDS outcome=ok
+  shift
+  figure=
+  if ! "$@" >"$logs/$name.log" 2>&1; then
+    outcome=FAILED
+    failed=1
+    tail -n 60 "$logs/$name.log"
+  fi
+  note "$name" "$outcome" "$((SECONDS - began))" "$figure"
+}
+
+finish() {
+  {
+    echo "gpu_check: $device"
+    printf '%s\n' "${summary[@]}"
+    if ((failed)); then echo "gpu_check FAILED after $SECONDS s"; else echo "gpu_check passed in $SECONDS s"; fi
+  } | tee "$logs/summary.txt"
+  exit "$failed"
+}
+
+build() {
+  local generator=()
+  command -v ninja && generator=(-G Ninja)
+  cmake -S . -B "$native" "${generator[@]}" -DBARACUDA_CUDA=ON -DCMAKE_CUDA_ARCHITECTURES="$architectures" &&
+    cmake --build "$native" --parallel "$(nproc)" &&
+    cmake --install "$native" --component pybaracuda --prefix . &&
+    nvcc -arch=native -o "$work/planted_faults" tests/native/planted_faults.cu
+  local status=$?
+  figure="sm_${architectures//;/, sm_}, $(nvcc --version | sed -n 's/.*release \([0-9.]*\).*/nvcc \1/p')"
+  return $status
+}
+
+native_tests() {
+  rm -f "$work/ctest.xml"
+  ctest --test-dir "$native" --output-on-failure --no-tests=error --parallel "$(nproc)" --output-junit "$work/ctest.xml"
+  local status=$?
+  figure=$(python3 - "$work/ctest.xml" <<'PYTHON'
+import sys
+import xml.etree.ElementTree
+from pathlib import Path
+from tools.test import skipped
+
+report = Path(sys.argv[1])
+skips = skipped(report)
+print(f"{len(list(xml.etree.ElementTree.parse(report).getroot().iter('testcase')))} tests", end="")
+print("".join(f", {name} skipped ({reason or 'for no allowed reason'})" for name, reason in skips))
+sys.exit(any(not reason.startswith("no rustc") for _, reason in skips))
+PYTHON
+  ) && return $status
+}
+
+python_tests() {
+  rm -f "$work/pytest.xml"
+  BARACUDA_TEST_REQUIRE=cuda,torch,gpu-tools \
+    timeout 300 python3 -m pytest -q --tb=short --durations=15 --junitxml="$work/pytest.xml"
+  local status=$?
+  figure=$(python3 - "$work/pytest.xml" <<'PYTHON'
+import sys
+import xml.etree.ElementTree
+
+passed, skips = [], []
+for case in xml.etree.ElementTree.parse(sys.argv[1]).getroot().iter("testcase"):
+    skip = case.find("skipped")
+    if skip is not None:
+        skips.append(skip.get("message", ""))
+    elif case.find("failure") is None and case.find("error") is None:
+        passed.append(f"{case.get('classname')}::{case.get('name')}")
+execution = [name for name in passed if "test_cuda_execution" in name]
+cuda = [name for name in passed if name in execution or "cuda" in name.partition("[")[2]]
+print(f"{len(passed)} passed, of them {len(cuda)} on CUDA, {len(execution)} of graphs and streams", end="")
+print(f", {len(skips)} skipped ({', '.join(sorted(set(skips)))})" if skips else "")
+sys.exit(not cuda or not execution or any(skip != "no rustc" for skip in skips))
+PYTHON
+  ) && return $status
+}
+
+bits() {
+  timeout 200 python3 tools/bits.py --check
+  local status=$?
+  figure="$(grep -c '^cpu-.* cases$' "$logs/bits.log") CPU and $(grep -c '^cuda.* cases$' "$logs/bits.log") CUDA configurations"
+  return $status
+}
+
+# sanitize TOOL ARGUMENT...: the tool must find its planted fault, and none in the kernels.
+sanitize() {
+  local tool=$1
+  shift
+  "$work/planted_faults" "$tool" || return 1
+  if compute-sanitizer --tool "$tool" --error-exitcode 3 "$work/planted_faults" "$tool"; then
+    figure="$tool does not see a planted fault on this machine"
+    return 1
+  fi
+  echo "---- above: the planted fault; below: the library"
+  local excluded=()
+  [[ $tool == racecheck ]] && excluded=("${not_judged[@]}")
+  PYTHONPATH=. timeout 200 compute-sanitizer --tool "$tool" --error-exitcode 3 "${excluded[@]}" \
+    python3 tests/sanitizer_run.py "$@"
+  local status=$?
+  figure=$(grep ' cases on cuda' "$logs/$tool.log")
+  return $status
+}
+
+device=$(nvidia-smi --query-gpu=name,driver_version --format=csv,noheader | sort -u | paste -sd ';') &&
+  architectures=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader | tr -d . | sort -un | paste -sd ';') &&
+  [[ $architectures ]] || { echo "gpu_check: nvidia-smi shows no GPU"; exit 1; }
+before=$(git status --porcelain 2>/dev/null)
+
+check build build
+((failed)) && finish
+check ctest native_tests
+check pytest python_tests
+check bits bits
+check memcheck sanitize memcheck
+check racecheck sanitize racecheck
+check initcheck sanitize initcheck --fresh-workspace
+if [[ $(git status --porcelain 2>/dev/null) != "$before" ]]; then
+  echo "the working tree has changed:"
+  git status --short
+  failed=1
+fi
+finish

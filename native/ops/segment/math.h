@@ -67,8 +67,8 @@ BARACUDA_HD Bfloat16 negative_infinity<Bfloat16>() {
 template <typename T>
 BARACUDA_HD bool wins(Max, T later, T best) {
   const auto a = comparable(later), b = comparable(best);
-  // No short circuit: the loops over columns must stay free of branches.
-  return (a > b) | ((a != a) & (b == b));
+  // Greater, or the first NaN. No short circuit: the loops over columns must stay free of branches.
+  return !(a <= b) & (b == b);
 }
 
 // A value of at most 32 bits and its row as one integer, for selections in any order: the largest wins, 0 is below all.
@@ -95,6 +95,24 @@ BARACUDA_HD T choose(bool first, T a, T b) {
 }
 BARACUDA_HD Half choose(bool first, Half a, Half b) { return Half{first ? a.bits : b.bits}; }
 BARACUDA_HD Bfloat16 choose(bool first, Bfloat16 a, Bfloat16 b) { return Bfloat16{first ? a.bits : b.bits}; }
+
+// What a rule keeps of a segment's column, in two components, and how a row and a later part change it. Rows come in
+// ascending order.
+template <class Rule, typename T>
+struct Selection {
+  using First = T;         // the best value
+  using Second = int32_t;  // the row that holds it
+  // Parts may be joined in any grouping, and the join begins with the first part itself.
+  static constexpr bool kAnyGrouping = true;
+
+  static BARACUDA_HD void begin(T& best, int32_t& holder, T value, int32_t row) { best = value, holder = row; }
+  static BARACUDA_HD void add(T& best, int32_t& holder, T later, int32_t row) {
+    const bool better = wins(Rule{}, later, best);
+    best = choose(better, later, best);
+    holder = better ? row : holder;
+  }
+  static BARACUDA_HD void join(T& best, int32_t& holder, T later, int32_t row) { add(best, holder, later, row); }
+};
 
 }  // namespace
 }  // namespace baracuda::segment

@@ -1,14 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reductions of the sorted list on CUDA: groups of lanes own the pieces that begin in a window of ranks, a lane a few
 // columns. Segments of one piece are finished at once; the others' parts are joined by a second kernel, and a third
-// writes their rows where the result is one value a row. What a segment becomes is the business of a Side:
-//
-//   Fold                    the rule (math.h): types First and Second of its state; begin, add, join
-//   Element, d, input       the rows that it reads
-//   kWritesRows             whether the result has a row for each row of the input, or for each segment
-//   finish_segment(...)     the latter: writes a segment's row
-//   Context, context(...)   the former: what is read once a segment
-//   finish_row, drop_row    the former: writes a row, of a segment or of none
+// writes their rows where the result is one value a row.
 #pragma once
 
 #include "core/cuda_dependent_launch.cuh"
@@ -72,20 +65,25 @@ struct Task {
   }
 };
 
+template <typename T, int V>
+struct Group {
+  T at[V];
+};
+
 // A rule's state for a lane's columns.
 template <class Fold, int V>
 struct State {
-  Columns<typename Fold::First, V> first;
-  Columns<typename Fold::Second, V> second;
+  Group<typename Fold::First, V> first;
+  Group<typename Fold::Second, V> second;
 
   template <typename T>
-  __device__ __forceinline__ void add(const Columns<T, V>& values, int32_t row, bool begins) {
+  __device__ __forceinline__ void add(const Columns<T, V>& x, const Columns<T, V>& y, int32_t row, bool begins) {
 #pragma unroll
     for (int k = 0; k < V; ++k) {
       if (begins) {
-        Fold::begin(first.at[k], second.at[k], values.at[k], row);
+        Fold::begin(first.at[k], second.at[k], x.at[k], y.at[k], row);
       } else {
-        Fold::add(first.at[k], second.at[k], values.at[k], row);
+        Fold::add(first.at[k], second.at[k], x.at[k], y.at[k], row);
       }
     }
   }
@@ -95,43 +93,104 @@ struct State {
   }
 };
 
-template <class Side>
-using PartsOf = Parts<typename Side::Fold>;
-
 // Arrays of states go by single columns: V may be more than one access holds.
-template <class Fold, int V>
+template <int V, class Fold>
 __device__ __forceinline__ State<Fold, V> load_part(const Parts<Fold>& parts, int64_t at) {
-  State<Fold, V> state;
+  State<Fold, V> state{};
 #pragma unroll
   for (int k = 0; k < V; ++k) {
     state.first.at[k] = parts.first[at + k];
-    state.second.at[k] = parts.second[at + k];
+    if constexpr (Parts<Fold>::kHasSecond) state.second.at[k] = parts.second[at + k];
   }
   return state;
 }
 template <class Fold, int V>
-__device__ __forceinline__ void store_part(const Parts<Fold>& parts, int64_t at,
-                                           const State<Fold, V>& state) {
+__device__ __forceinline__ void store_part(const Parts<Fold>& parts, int64_t at, const State<Fold, V>& state) {
 #pragma unroll
   for (int k = 0; k < V; ++k) {
     parts.first[at + k] = state.first.at[k];
-    parts.second[at + k] = state.second.at[k];
+    if constexpr (Parts<Fold>::kHasSecond) parts.second[at + k] = state.second.at[k];
   }
 }
 
+// What a segment becomes, by its rule.
+template <class Name>
+struct Side {
+  using Fold = Rule<Name>;
+  using T = typename Name::Element;
+  static constexpr bool kReduces = Fold::kKind == Kind::kReduce;
+  int32_t d;
+  int32_t num_segments;
+  const T* x;
+  const T* y;
+  const T* s;
+  T* result;
+  void* result_arg;
+  bool wide;
+
+  Side(const Problem& p, const Buffers<Name>& b)
+      : d(p.d), num_segments(p.num_segments), x(b.rows[0]), y(b.rows[1]), s(b.segments[0]), result(b.result),
+        result_arg(b.result_arg), wide(b.wide_index) {}
+
+  // A segment's result.
+  template <int V>
+  __device__ __forceinline__ void finish_segment(int32_t key, int32_t column, const State<Fold, V>& state,
+                                                 int32_t count) const {
+    const int64_t at = static_cast<int64_t>(key) * d + column;
+    Columns<T, V> values;
+#pragma unroll
+    for (int k = 0; k < V; ++k) values.at[k] = Fold::output(state.first.at[k], state.second.at[k], count);
+    store<V>(result + at, values);
+    if constexpr (std::is_same_v<typename Fold::Second, int32_t>) {
+      if (result_arg == nullptr) return;
+#pragma unroll
+      for (int k = 0; k < V; ++k) store_row_index(result_arg, wide, at + k, state.second.at[k]);
+    }
+  }
+
+  // What a segment's rows need of its own tensor.
+  template <int V>
+  __device__ __forceinline__ Columns<T, V> of_segment(int32_t key, int32_t column) const {
+    if (kReduces || Fold::kSegments == 0 || key == num_segments) return {};
+    return load<V>(s + static_cast<int64_t>(key) * d + column);
+  }
+  template <int V>
+  __device__ __forceinline__ void finish_row(int32_t row, int32_t column, const State<Fold, V>& state,
+                                             const Columns<T, V>& segment) const {
+    const int64_t at = static_cast<int64_t>(row) * d + column;
+    Columns<T, V> values, mine{}, other{};
+    if constexpr (Fold::kReadsRowsAgain) {
+      mine = load<V>(x + at);
+      if constexpr (Fold::kRows > 1) other = load<V>(y + at);
+    }
+#pragma unroll
+    for (int k = 0; k < V; ++k) {
+      values.at[k] =
+          Fold::value(state.first.at[k], state.second.at[k], segment.at[k], mine.at[k], other.at[k], row);
+    }
+    store<V>(result + at, values);
+  }
+  template <int V>
+  __device__ __forceinline__ void drop_row(int32_t row, int32_t column) const {
+    store<V>(result + static_cast<int64_t>(row) * d + column, Columns<T, V>{});
+  }
+};
+
 // Writes the rows of the ranks [begin, end), which are of one segment.
-template <int V, int kUnroll, class Side, class Context>
-__device__ __forceinline__ void finish_rows(const Side& side, const List& list, int32_t begin, int32_t end,
-                                            int32_t column, const State<typename Side::Fold, V>& state,
-                                            const Context& context) {
+template <int V, int kUnroll, class Name>
+__device__ __forceinline__ void finish_rows(const Side<Name>& side, const List& list, int32_t begin, int32_t end,
+                                            int32_t column, const State<Rule<Name>, V>& state,
+                                            const Columns<typename Name::Element, V>& segment) {
 #pragma unroll kUnroll
-  for (int32_t rank = begin; rank < end; ++rank) side.template finish_row<V>(list.row(rank), column, state, context);
+  for (int32_t rank = begin; rank < end; ++rank) side.template finish_row<V>(list.row(rank), column, state, segment);
 }
 
-template <class Side, int V>
-__global__ void __launch_bounds__(kThreads, blocks_per_multiprocessor(sizeof(typename Side::Element) * V, V))
-    reduce_pieces(Side side, Shape shape, List list, PartsOf<Side> parts) {
-  using T = typename Side::Element;
+template <class Name, int V>
+__global__ void __launch_bounds__(kThreads, blocks_per_multiprocessor(sizeof(typename Name::Element) * V, V))
+    reduce_pieces(Side<Name> side, Shape shape, List list, Parts<Rule<Name>> parts) {
+  using T = typename Name::Element;
+  using Fold = Rule<Name>;
+  constexpr int kTensors = Fold::kRows;
   after_earlier_kernels();
   for (int64_t block = blockIdx.x; block < Task::count(shape, list.n); block += gridDim.x) {
     const Task task(shape, block, V);
@@ -141,38 +200,43 @@ __global__ void __launch_bounds__(kThreads, blocks_per_multiprocessor(sizeof(typ
     if (piece >= end) continue;
     int32_t key = list.key(piece);
     bool begins_segment = list.begins[key] == piece;
-    State<typename Side::Fold, V> state{};
-    auto context = side.template context<V>(key, task.column);
+    State<Fold, V> state{};
+    Columns<T, V> segment = side.template of_segment<V>(key, task.column);
     for (int32_t batch = piece; batch < end; batch += kRowsInFlight) {
       Record records[kRowsInFlight + 1];
-      Words<T, V> values[kRowsInFlight];
+      Words<T, V> values[kTensors][kRowsInFlight];
 #pragma unroll
       for (int u = 0; u <= kRowsInFlight; ++u) {
         records[u] = batch + u < list.n ? list.records[batch + u] : Record{-1, 0};
       }
 #pragma unroll
       for (int u = 0; u < kRowsInFlight; ++u) {
-        // Beyond the end the last row again, without a branch: the loads are issued together.
-        values[u] = Words<T, V>{};
-        if (batch + u < end && records[u].key != list.num_segments) {
-          values[u] = load_words<V>(side.input + static_cast<int64_t>(records[u].row) * side.d + task.column);
+        // Without a branch: the loads are issued together.
+        const bool reads = batch + u < end && records[u].key != list.num_segments;
+        const int64_t at = static_cast<int64_t>(records[u].row) * side.d + task.column;
+        values[0][u] = Words<T, V>{};
+        if (reads) values[0][u] = load_words<V>(side.x + at);
+        if constexpr (kTensors > 1) {
+          values[1][u] = Words<T, V>{};
+          if (reads) values[1][u] = load_words<V>(side.y + at);
         }
       }
 #pragma unroll
       for (int u = 0; u < kRowsInFlight; ++u) {
         const int32_t next = batch + u + 1;
         if (next > end) break;
-        state.add(bits_as<Columns<T, V>>(values[u]), records[u].row, next - 1 == piece);
+        state.add(bits_as<Columns<T, V>>(values[0][u]), bits_as<Columns<T, V>>(values[kTensors - 1][u]), records[u].row,
+                  next - 1 == piece);
         const bool ends_segment = records[u + 1].key != key;
         if (!ends_segment && next - piece < list.piece_rows() && next != end) continue;
         if (key == list.num_segments) {
-          if constexpr (Side::kWritesRows) {
+          if constexpr (!Side<Name>::kReduces) {
             for (int32_t rank = piece; rank < next; ++rank) side.template drop_row<V>(list.row(rank), task.column);
           }
         } else if (!(begins_segment && ends_segment)) {
           store_part(parts, list.slot(piece, begins_segment) * side.d + task.column, state);
-        } else if constexpr (Side::kWritesRows) {
-          finish_rows<V, 1>(side, list, piece, next, task.column, state, context);
+        } else if constexpr (!Side<Name>::kReduces) {
+          finish_rows<V, 1>(side, list, piece, next, task.column, state, segment);
         } else {
           side.template finish_segment<V>(key, task.column, state, next - piece);
         }
@@ -180,7 +244,7 @@ __global__ void __launch_bounds__(kThreads, blocks_per_multiprocessor(sizeof(typ
         begins_segment = ends_segment;
         key = records[u + 1].key;
         // Read as early as possible: the piece's rows are on their way.
-        if (ends_segment && next != end) context = side.template context<V>(key, task.column);
+        if (ends_segment && next != end) segment = side.template of_segment<V>(key, task.column);
       }
     }
   }
@@ -192,7 +256,9 @@ __global__ void __launch_bounds__(kThreads, blocks_per_multiprocessor(sizeof(typ
 // ones while one warp adds the last ones in ascending order.
 constexpr int kJoinWarps = 16;
 constexpr int kJoinThreads = 32 * kJoinWarps;
-constexpr int kJoinBatch = 8;  // parts a warp fetches at once
+// Parts a warp fetches at once: of all warps they fit the 48 KiB that need no opt-in.
+template <class Fold>
+constexpr int kJoinBatch = sizeof(typename Fold::First) + sizeof(typename Fold::Second) > 9 ? 4 : 8;
 constexpr int kJoinAlone = 32;
 
 template <class Fold>
@@ -205,17 +271,17 @@ struct Joiner {
   // Beyond the last piece the last one again, without a branch.
   __device__ __forceinline__ State<Fold, 1> part(int32_t piece) const {
     const int32_t at = piece < count ? piece : count - 1;
-    return load_part<Fold, 1>(parts, list.slot(begin + (at << list.piece_bits), at == 0) * d + (column < d ? column : 0));
+    return load_part<1>(parts, list.slot(begin + (at << list.piece_bits), at == 0) * d + (column < d ? column : 0));
   }
-  __device__ __forceinline__ void fetch(int32_t first, State<Fold, 1> (&fetched)[kJoinBatch]) const {
+  __device__ __forceinline__ void fetch(int32_t first, State<Fold, 1> (&fetched)[kJoinBatch<Fold>]) const {
 #pragma unroll
-    for (int u = 0; u < kJoinBatch; ++u) fetched[u] = part(first + u);
+    for (int u = 0; u < kJoinBatch<Fold>; ++u) fetched[u] = part(first + u);
   }
 };
 
 template <class Fold>
 struct JoinTables {
-  static constexpr int kParts = Fold::kAnyGrouping ? kJoinWarps : kJoinWarps * kJoinBatch;
+  static constexpr int kParts = Fold::kAnyGrouping ? kJoinWarps : kJoinWarps * kJoinBatch<Fold>;
   typename Fold::First first[kParts][32];
   typename Fold::Second second[kParts][32];
 
@@ -242,11 +308,11 @@ __device__ __forceinline__ int32_t find_segment(const List& list, int64_t window
 
 template <class Fold>
 __device__ __forceinline__ State<Fold, 1> join_in_order(const Joiner<Fold>& joiner, int32_t first, int32_t last) {
-  State<Fold, 1> state{}, fetched[kJoinBatch];
-  for (int32_t batch = first; batch < last; batch += kJoinBatch) {
+  State<Fold, 1> state{}, fetched[kJoinBatch<Fold>];
+  for (int32_t batch = first; batch < last; batch += kJoinBatch<Fold>) {
     joiner.fetch(batch, fetched);
 #pragma unroll
-    for (int u = 0; u < kJoinBatch; ++u) {
+    for (int u = 0; u < kJoinBatch<Fold>; ++u) {
       if (batch + u == first) {
         state = fetched[u];
       } else if (batch + u < last) {
@@ -270,17 +336,17 @@ __device__ State<Fold, 1> join_together(const Joiner<Fold>& joiner, JoinTables<F
     __syncthreads();
     for (int i = 1; warp == 0 && i < kJoinWarps && i * each < joiner.count; ++i) state.join(tables.get(i, lane));
   } else {
-    State<Fold, 1> fetched[kJoinBatch];
-    joiner.fetch(warp * kJoinBatch, fetched);
-    for (int32_t batch = 0; batch < joiner.count; batch += kJoinWarps * kJoinBatch) {
+    State<Fold, 1> fetched[kJoinBatch<Fold>];
+    joiner.fetch(warp * kJoinBatch<Fold>, fetched);
+    for (int32_t batch = 0; batch < joiner.count; batch += kJoinWarps * kJoinBatch<Fold>) {
       __syncthreads();
 #pragma unroll
-      for (int u = 0; u < kJoinBatch; ++u) tables.put(warp * kJoinBatch + u, lane, fetched[u]);
+      for (int u = 0; u < kJoinBatch<Fold>; ++u) tables.put(warp * kJoinBatch<Fold> + u, lane, fetched[u]);
       __syncthreads();
-      joiner.fetch(batch + (kJoinWarps + warp) * kJoinBatch, fetched);
+      joiner.fetch(batch + (kJoinWarps + warp) * kJoinBatch<Fold>, fetched);
       if (warp != 0) continue;
       const int32_t left =
-          joiner.count - batch < kJoinWarps * kJoinBatch ? joiner.count - batch : kJoinWarps * kJoinBatch;
+          joiner.count - batch < kJoinWarps * kJoinBatch<Fold> ? joiner.count - batch : kJoinWarps * kJoinBatch<Fold>;
       if (batch == 0) state = tables.get(0, lane);
 #pragma unroll 8
       for (int i = batch == 0 ? 1 : 0; i < left; ++i) state.join(tables.get(i, lane));
@@ -289,21 +355,21 @@ __device__ State<Fold, 1> join_together(const Joiner<Fold>& joiner, JoinTables<F
   return state;
 }
 
-template <class Side>
-__device__ __forceinline__ void finish_join(const Side& side, const Joiner<typename Side::Fold>& joiner, int32_t key,
-                                            const State<typename Side::Fold, 1>& state) {
+template <class Name>
+__device__ __forceinline__ void finish_join(const Side<Name>& side, const Joiner<Rule<Name>>& joiner, int32_t key,
+                                            const State<Rule<Name>, 1>& state) {
   if (joiner.column >= side.d) return;
   const int32_t column = static_cast<int32_t>(joiner.column);
-  if constexpr (Side::kWritesRows) {
-    store_part(joiner.parts, joiner.list.slot(joiner.begin, true) * side.d + column, state);
-  } else {
+  if constexpr (Side<Name>::kReduces) {
     side.template finish_segment<1>(key, column, state, joiner.list.length(key));
+  } else {
+    store_part(joiner.parts, joiner.list.slot(joiner.begin, true) * side.d + column, state);
   }
 }
 
-template <class Side>
-__global__ void __launch_bounds__(kJoinThreads) join_parts(Side side, List list, PartsOf<Side> parts) {
-  using Fold = typename Side::Fold;
+template <class Name>
+__global__ void __launch_bounds__(kJoinThreads) join_parts(Side<Name> side, List list, Parts<Rule<Name>> parts) {
+  using Fold = Rule<Name>;
   after_earlier_kernels();
   __shared__ JoinTables<Fold> tables;
   __shared__ int32_t long_keys[kJoinWarps];
@@ -335,9 +401,9 @@ __global__ void __launch_bounds__(kJoinThreads) join_parts(Side side, List list,
 }
 
 // Writes the rows of segments of several pieces.
-template <class Side, int V>
-__global__ void __launch_bounds__(kThreads) finish_parts(Side side, Shape shape, List list, PartsOf<Side> parts) {
-  using Fold = typename Side::Fold;
+template <class Name, int V>
+__global__ void __launch_bounds__(kThreads)
+    finish_parts(Side<Name> side, Shape shape, List list, Parts<Rule<Name>> parts) {
   after_earlier_kernels();
   for (int64_t block = blockIdx.x; block < Task::count(shape, list.n); block += gridDim.x) {
     const Task task(shape, block, V);
@@ -349,13 +415,15 @@ __global__ void __launch_bounds__(kThreads) finish_parts(Side side, Shape shape,
     const bool finish_head = list.in_pieces(head), finish_tail = tail != head && list.in_pieces(tail);
     if (finish_head) {
       const int32_t stop = tail == head ? end : list.begins[head + 1] < end ? list.begins[head + 1] : end;
-      const auto state = load_part<Fold, V>(parts, list.slot(list.begins[head], true) * side.d + task.column);
-      finish_rows<V, kRowsInFlight>(side, list, begin, stop, task.column, state, side.template context<V>(head, task.column));
+      const auto state = load_part<V>(parts, list.slot(list.begins[head], true) * side.d + task.column);
+      finish_rows<V, kRowsInFlight>(side, list, begin, stop, task.column, state,
+                                    side.template of_segment<V>(head, task.column));
     }
     if (finish_tail) {
       const int32_t start = list.begins[tail] > begin ? list.begins[tail] : begin;
-      const auto state = load_part<Fold, V>(parts, list.slot(list.begins[tail], true) * side.d + task.column);
-      finish_rows<V, kRowsInFlight>(side, list, start, end, task.column, state, side.template context<V>(tail, task.column));
+      const auto state = load_part<V>(parts, list.slot(list.begins[tail], true) * side.d + task.column);
+      finish_rows<V, kRowsInFlight>(side, list, start, end, task.column, state,
+                                    side.template of_segment<V>(tail, task.column));
     }
   }
 }
@@ -365,7 +433,8 @@ constexpr int kFillThreads = 256;
 constexpr int64_t kFillColumns = 4096;
 
 template <typename W>
-__global__ void __launch_bounds__(kFillThreads) fill_empty(List list, int32_t d, W value, W* output) {
+__global__ void __launch_bounds__(kFillThreads)
+    fill_empty(List list, int32_t d, W value, W* output, void* arg, bool wide) {
   after_earlier_kernels();
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   const int64_t column_blocks = (d + kFillColumns - 1) / kFillColumns;
@@ -377,7 +446,10 @@ __global__ void __launch_bounds__(kFillThreads) fill_empty(List list, int32_t d,
     const uint32_t all = __ballot_sync(0xffffffffu, empty);
     for (int i = warp; i < 32; i += kFillThreads / 32) {
       if ((all >> i & 1) == 0) continue;
-      for (int64_t k = column + lane; k < end; k += 32) output[(first + i) * d + k] = value;
+      for (int64_t k = column + lane; k < end; k += 32) {
+        output[(first + i) * d + k] = value;
+        if (arg != nullptr) store_row_index(arg, wide, (first + i) * d + k, -1);
+      }
     }
   }
 }

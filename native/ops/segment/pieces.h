@@ -6,9 +6,11 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 #include "core/host_device.h"
 #include "core/workspace.h"
+#include "ops/segment/math.h"
 #include "ops/segment/problem.h"
 
 namespace baracuda::segment {
@@ -21,17 +23,16 @@ constexpr int32_t kShortPieceBits = 5;
 constexpr int32_t kManyRows = 1 << 18;
 
 // One row in the order of segments; rows of one segment are in ascending order. Rows without a segment have the key
-// num_segments.
+// num_segments and lie at the ends.
 struct alignas(8) Record {
   int32_t key;
   int32_t row;
 };
 
-// The rows in order, and where each key begins. Nothing here trusts that the keys ascend: rows that a caller wrongly
-// calls sorted are still each visited once, and no index leaves its array.
+// The rows in order, and where each key begins.
 struct List {
   const Record* records;   // [n]
-  const int32_t* begins;   // [num_segments + 2]: first rank of a key, num_segments included; then n
+  const int32_t* begins;   // [num_segments + 2]: first rank of a segment; where the last one ends; n
   int32_t n;
   int32_t num_segments;
   int32_t piece_bits;
@@ -78,20 +79,47 @@ int32_t piece_bits_for(const Problem& p) {
   return bits;
 }
 
-// The kept parts: a rule's state has two components.
+// The kept parts: the two components of a rule's state.
 template <class Fold>
 struct Parts {
   using First = typename Fold::First;
   using Second = typename Fold::Second;
+  static constexpr bool kHasSecond = !std::is_empty_v<Second>;
   int32_t piece_bits;
   First* first;    // [slots][d]
-  Second* second;  // the same
+  Second* second;  // the same, if there is one
 
-  Parts(const Problem& p, WorkspaceLayout& layout, void* workspace)
-      : piece_bits(piece_bits_for<Fold>(p)),
-        first(workspace_array<First>(workspace, layout.reserve<First>(slot_count(p.n, piece_bits) * p.d))),
-        second(workspace_array<Second>(workspace, layout.reserve<Second>(slot_count(p.n, piece_bits) * p.d))) {}
+  Parts(const Problem& p, WorkspaceLayout& layout, void* workspace) : piece_bits(piece_bits_for<Fold>(p)) {
+    const int64_t count = p.n > (1 << piece_bits) ? slot_count(p.n, piece_bits) * p.d : 0;
+    first = workspace_array<First>(workspace, layout.reserve<First>(count));
+    second = workspace_array<Second>(workspace, layout.reserve<Second>(kHasSecond ? count : 0));
+  }
 };
+
+// The number of offsets[0 .. count) that are at most `row`.
+template <class Offsets>
+BARACUDA_HD int32_t offsets_up_to(const Offsets& offsets, int64_t count, int64_t row) {
+  int64_t low = 0, high = count;
+  while (low < high) {
+    const int64_t middle = (low + high) / 2;
+    if (offsets[middle] <= row) {
+      low = middle + 1;
+    } else {
+      high = middle;
+    }
+  }
+  return static_cast<int32_t>(low);
+}
+// The key of a row: offsets[num_segments] is where the last segment ends.
+template <class Offsets>
+BARACUDA_HD int32_t key_by_offsets(const Offsets& offsets, int32_t num_segments, int64_t row) {
+  const int32_t begun = offsets_up_to(offsets, int64_t{num_segments} + 1, row);
+  return begun > 0 && begun <= num_segments ? begun - 1 : num_segments;
+}
+template <typename I>
+BARACUDA_HD int32_t rank_of_offset(I offset, int32_t n) {
+  return offset < 0 ? 0 : offset < n ? static_cast<int32_t>(offset) : n;
+}
 
 }  // namespace
 }  // namespace baracuda::segment

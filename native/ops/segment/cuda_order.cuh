@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Orders rows by segment on CUDA, stably: a radix sort, least significant digit first. All digits are counted in one
-// pass over the ids; then each digit takes one launch, in which a tile learns what the tiles before it hold by looking
-// back at what they have published. Few rows take one launch a digit, in which every block counts all ids itself.
+// Brings rows in the order of their segments on CUDA. Ids in any order take a stable radix sort, least significant digit
+// first: all digits are counted in one pass over the ids; then each digit takes one launch, in which a tile learns what
+// the tiles before it hold by looking back at what they have published. Few rows take one launch a digit, in which every
+// block counts all ids itself. What is in order already is copied.
 #pragma once
 
 #include "core/checked.h"
@@ -38,7 +39,7 @@ struct Digit {
 // Where a pass takes its records from: the ids, or the list of the pass before. Beyond the end loops read the last
 // record again, because loads without a condition are issued together.
 struct FromIds {
-  Ids ids;
+  Index ids;
   __device__ int32_t key(int64_t i) const { return ids.key(i); }
   __device__ Record operator()(int64_t i) const { return {ids.key(i), static_cast<int32_t>(i)}; }
 };
@@ -315,15 +316,53 @@ __global__ void __launch_bounds__(kSortThreads)
   list[place] = records[0];
 }
 
-// Where each key begins, found by bisection, of evenly spread samples first: whatever the records are, every answer is a
-// rank.
-__global__ void __launch_bounds__(kSortThreads) find_begins(const Record* list, int32_t n, int32_t num_segments,
-                                                            int32_t* begins) {
+// The list of rows that are in order already; `descends`, which holds 0, becomes 1 if they are not.
+__global__ void __launch_bounds__(kSortThreads) copy_ids(Index ids, int32_t n, Record* list, int32_t* descends) {
+  for (int64_t row = grid_thread(); row < n; row += grid_threads()) {
+    list[row] = {ids.key(row), static_cast<int32_t>(row)};
+    if (row > 0 && ids[row] < ids[row - 1]) *descends = 1;
+  }
+}
+__global__ void __launch_bounds__(kSortThreads)
+    copy_offsets(Index offsets, int32_t n, int32_t num_segments, Record* list, int32_t* begins, int32_t* descends) {
+  for (int64_t row = grid_thread(); row < n; row += grid_threads()) {
+    list[row] = {key_by_offsets(offsets, num_segments, row), static_cast<int32_t>(row)};
+  }
+  for (int64_t key = grid_thread(); key <= static_cast<int64_t>(num_segments) + 1; key += grid_threads()) {
+    begins[key] = key <= num_segments ? rank_of_offset(offsets[key], n) : n;
+    if (key > 0 && key <= num_segments && offsets[key] < offsets[key - 1]) *descends = 1;
+  }
+}
+
+// What is said to be in order and is not: all its rows are dropped, so that the list is one that later kernels can take.
+__global__ void __launch_bounds__(kSortThreads)
+    drop_disordered(const int32_t* descends, int32_t n, int32_t num_segments, Record* list, int32_t* begins) {
   after_earlier_kernels();
-  __shared__ int32_t samples[kSortThreads];
-  const int32_t distance = (n - 1) / kSortThreads + 1;
+  if (*descends == 0) return;
+  for (int64_t row = grid_thread(); row < n; row += grid_threads()) list[row].key = num_segments;
+  for (int64_t key = grid_thread(); key <= static_cast<int64_t>(num_segments) + 1; key += grid_threads()) {
+    begins[key] = key > num_segments ? n : 0;
+  }
+}
+
+// Where each key begins, found by bisection, of evenly spread samples first: whatever the keys are, every answer is a
+// rank.
+struct ListKeys {
+  const Record* list;
+  __device__ int64_t operator()(int64_t rank) const { return list[rank].key; }
+};
+struct SortedIds {
+  Index ids;
+  __device__ int64_t operator()(int64_t rank) const { return ids[rank]; }
+};
+template <class KeyAt>
+__global__ void __launch_bounds__(kSortThreads)
+    find_begins(KeyAt key_at, int32_t n, int32_t num_segments, int32_t* begins) {
+  after_earlier_kernels();
+  __shared__ int64_t samples[kSortThreads];
+  const int64_t distance = n > 0 ? (n - 1) / kSortThreads + 1 : 1;
   const int64_t sample = static_cast<int64_t>(threadIdx.x) * distance;
-  samples[threadIdx.x] = sample < n ? list[sample].key : INT32_MAX;
+  samples[threadIdx.x] = sample < n ? key_at(sample) : INT64_MAX;
   __syncthreads();
   for (int64_t key = grid_thread(); key <= static_cast<int64_t>(num_segments) + 1; key += grid_threads()) {
     int32_t below = 0;  // samples of smaller keys
@@ -331,53 +370,71 @@ __global__ void __launch_bounds__(kSortThreads) find_begins(const Record* list, 
       if (below + step <= kSortThreads && samples[below + step - 1] < key) below += step;
     }
     // The first rank of the key lies behind the last smaller sample, up to the next sample.
-    int64_t low = below > 0 ? static_cast<int64_t>(below - 1) * distance + 1 : 0;
-    int64_t high = static_cast<int64_t>(below) * distance < n ? static_cast<int64_t>(below) * distance : n;
+    int64_t low = below > 0 ? (below - 1) * distance + 1 : 0;
+    int64_t high = below * distance < n ? below * distance : n;
     while (low < high) {
       const int64_t middle = (low + high) / 2;
-      if (list[middle].key < key) {
+      if (key_at(middle) < key) {
         low = middle + 1;
       } else {
         high = middle;
       }
     }
-    begins[key] = static_cast<int32_t>(low < n ? low : n);
+    begins[key] = key > num_segments ? n : static_cast<int32_t>(low < n ? low : n);
   }
 }
 
-class Sorter {
+class Orderer {
  public:
-  Sorter(const Problem& p, WorkspaceLayout& layout, void* workspace) : n_(p.n), num_segments_(p.num_segments) {
+  Orderer(const Problem& p, WorkspaceLayout& layout, void* workspace)
+      : n_(p.n), num_segments_(p.num_segments), form_(p.form) {
     while (key_bits_ < 31 && num_segments_ >> key_bits_ != 0) ++key_bits_;
     if (key_bits_ == 0) key_bits_ = 1;
     passes_ = (key_bits_ + kDigitBits - 1) / kDigitBits;
     digit_bits_ = (key_bits_ + passes_ - 1) / passes_;
     const int64_t smallest = SortTables<kLeastItems>::kTile;
-    const int64_t tiles = few() ? 0 : (static_cast<int64_t>(n_) + smallest - 1) / smallest;
+    const int64_t tiles = !sorts_many() ? 0 : (static_cast<int64_t>(n_) + smallest - 1) / smallest;
     state_count_ = tiles << digit_bits_;
-    for (Record*& list : lists_) list = workspace_array<Record>(workspace, layout.reserve<Record>(n_));
+    lists_[0] = workspace_array<Record>(workspace, layout.reserve<Record>(n_));
+    lists_[1] = workspace_array<Record>(workspace, layout.reserve<Record>(form_ == Form::kUnsorted && passes_ > 1 ? n_ : 0));
     begins_ = workspace_array<int32_t>(workspace, layout.reserve<int32_t>(int64_t{num_segments_} + 2));
-    const int64_t counters = few() ? 0 : passes_ + (int64_t{passes_} << digit_bits_);
+    descends_ = workspace_array<int32_t>(workspace, layout.reserve<int32_t>(1));
+    const int64_t counters = !sorts_many() ? 0 : passes_ + (int64_t{passes_} << digit_bits_);
     counters_ = workspace_array<uint32_t>(workspace, layout.reserve<uint32_t>(counters));
-    states_ = workspace_array<uint32_t>(workspace, layout.reserve<uint32_t>(few() ? 0 : passes_ * state_count_));
+    states_ = workspace_array<uint32_t>(workspace, layout.reserve<uint32_t>(sorts_many() ? passes_ * state_count_ : 0));
   }
 
-  // Enqueues the ordering; those without a segment come last.
-  Status enqueue(const Ids& ids, int32_t piece_bits, Stream stream, List* list) const {
-    const Record* records = nullptr;
-    if (n_ == 0) {
-      *list = {records, begins_, n_, num_segments_, piece_bits};
-      return enqueue_zeros(begins_, (static_cast<size_t>(num_segments_) + 2) * sizeof(int32_t), stream);
+  // Rows without a segment come last, in order already also first.
+  Status enqueue(const Index& index, int32_t piece_bits, Stream stream, List* list) const {
+    *list = {lists_[0], begins_, n_, num_segments_, piece_bits};
+    if (n_ == 0) return enqueue_zeros(begins_, (static_cast<size_t>(num_segments_) + 2) * sizeof(int32_t), stream);
+    switch (form_) {
+      case Form::kUnsorted:
+        return few() ? enqueue_few(index, stream, &list->records) : enqueue_many(index, stream, &list->records);
+      case Form::kSorted:
+        BARACUDA_RETURN_IF_FAILED(enqueue_zeros(descends_, sizeof(int32_t), stream));
+        BARACUDA_RETURN_IF_FAILED(launch_kernel("segment copy kernel", copy_ids, blocks_for(n_, kSortThreads),
+                                                kSortThreads, 0, stream, index, n_, lists_[0], descends_));
+        BARACUDA_RETURN_IF_FAILED(enqueue_begins(SortedIds{index}, stream));
+        break;
+      case Form::kOffsets:
+        BARACUDA_RETURN_IF_FAILED(enqueue_zeros(descends_, sizeof(int32_t), stream));
+        BARACUDA_RETURN_IF_FAILED(launch_kernel("segment copy kernel", copy_offsets, copy_blocks(), kSortThreads, 0,
+                                                stream, index, n_, num_segments_, lists_[0], begins_, descends_));
+        break;
     }
-    BARACUDA_RETURN_IF_FAILED(few() ? enqueue_few(ids, stream, &records) : enqueue_many(ids, stream, &records));
-    *list = {records, begins_, n_, num_segments_, piece_bits};
-    return Status::kOk;
+    return launch_dependent_kernel("segment check kernel", drop_disordered, copy_blocks(), kSortThreads, 0, stream,
+                                   descends_, n_, num_segments_, lists_[0], begins_);
   }
 
  private:
   bool few() const { return n_ <= kFewRows; }
+  uint32_t copy_blocks() const {
+    return blocks_for(n_ > num_segments_ ? n_ : int64_t{num_segments_} + 2, kSortThreads);
+  }
+  bool sorts_many() const { return form_ == Form::kUnsorted && !few(); }
 
-  Status enqueue_many(const Ids& ids, Stream stream, const Record** records) const {
+  Status enqueue_many(const Index& ids, Stream stream, const Record** records) const {
     uint32_t* totals = counters_ + passes_;
     BARACUDA_RETURN_IF_FAILED(
         enqueue_zeros(counters_, (passes_ + (size_t{1} * passes_ << digit_bits_)) * sizeof(uint32_t), stream));
@@ -392,7 +449,7 @@ class Sorter {
                                           : enqueue_pass(pass, FromList{lists_[(pass - 1) % 2]}, mine, stream));
     }
     *records = lists_[(passes_ - 1) % 2];
-    return enqueue_begins(*records, stream);
+    return enqueue_begins(ListKeys{*records}, stream);
   }
 
   template <class Source>
@@ -415,7 +472,7 @@ class Sorter {
                                    LookBack{counters_ + pass, states_ + pass * state_count_}, lists_[pass % 2]);
   }
 
-  Status enqueue_few(const Ids& ids, Stream stream, const Record** records) const {
+  Status enqueue_few(const Index& ids, Stream stream, const Record** records) const {
     const int32_t passes = (key_bits_ + kFewDigitBits - 1) / kFewDigitBits, bits = (key_bits_ + passes - 1) / passes;
     int32_t* begins = passes == 1 ? begins_ : nullptr;
     for (int32_t pass = 0; pass < passes; ++pass) {
@@ -425,7 +482,7 @@ class Sorter {
                                                              stream));
     }
     *records = lists_[(passes - 1) % 2];
-    return passes == 1 ? Status::kOk : enqueue_begins(*records, stream);
+    return passes == 1 ? Status::kOk : enqueue_begins(ListKeys{*records}, stream);
   }
 
   template <class Source>
@@ -442,21 +499,24 @@ class Sorter {
                                    source, n_, digit, num_segments_, lists_[pass % 2], begins);
   }
 
-  Status enqueue_begins(const Record* records, Stream stream) const {
-    return launch_dependent_kernel("segment begin kernel", find_begins,
+  template <class KeyAt>
+  Status enqueue_begins(KeyAt key_at, Stream stream) const {
+    return launch_dependent_kernel("segment begin kernel", find_begins<KeyAt>,
                                    blocks_for(int64_t{num_segments_} + 2, kSortThreads), kSortThreads, 0, stream,
-                                   records, n_, num_segments_, begins_);
+                                   key_at, n_, num_segments_, begins_);
   }
 
   static size_t few_bytes(int32_t bits) { return (size_t{8} + kSortWarps) << bits; }
 
   int32_t n_;
   int32_t num_segments_;
+  Form form_;
   int32_t key_bits_ = 0;
   int32_t passes_, digit_bits_;
   int64_t state_count_;  // of one pass
   Record* lists_[2];
   int32_t* begins_;
+  int32_t* descends_;   // [1], of rows in order
   uint32_t* counters_;  // [passes] tickets, then [passes][digits] totals
   uint32_t* states_;    // [passes][tiles][digits]
 };

@@ -373,10 +373,16 @@ def _rows(num_rows: int, embedding_dim: int, num_segments: int) -> Values:
 _SEGMENT_SORTED = [
     Problem("typical", "ascending ids", _rows(60, 7, 13), {"segment_ids": sorted_ids}),
     Problem("two-pieces", "segments of more than 256 rows", _rows(700, 17, 2), {"segment_ids": sorted_ids}),
+    Problem("one-segment", "lists of 600 rows", _rows(600, 3, 1), {"segment_ids": sorted_ids}),
+    Problem("sparse", "more segments than rows: most are empty", _rows(40, 65, 300), {"segment_ids": sorted_ids}),
+    Problem("parallel", "enough work for several threads", _rows(1200, 96, 40), {"segment_ids": sorted_ids}),
 ]  # fmt: skip
 _SEGMENT_CSR = [
     Problem("typical", "ascending offsets", _rows(60, 7, 13), {"offsets": offsets}),
     Problem("two-pieces", "segments of more than 256 rows", _rows(700, 17, 2), {"offsets": offsets}),
+    Problem("one-segment", "lists of 600 rows", _rows(600, 3, 1), {"offsets": offsets}),
+    Problem("sparse", "more segments than rows: most are empty", _rows(40, 65, 300), {"offsets": offsets}),
+    Problem("parallel", "enough work for several threads", _rows(1200, 96, 40), {"offsets": offsets}),
 ]  # fmt: skip
 
 

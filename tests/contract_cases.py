@@ -173,16 +173,17 @@ _SEGMENT_FILLS = {
     "sum": 0.0, "mean": 0.0, "max": -math.inf, "min": math.inf, "prod": 1.0, "logsumexp": -math.inf, "softmax": 0.0,
     "max_with_arg": -math.inf, "min_with_arg": math.inf,
 }  # fmt: skip
+_SEGMENT_GRADIENTS = (*_SEGMENT_FILLS, "max_even", "min_even")
 _SEGMENT_BASELINES = {
-    f"{prefix}_{name}{direction}": _segment(
-        0.0 if direction else fill,
+    f"{prefix}_{name}": _segment(
+        _SEGMENT_FILLS.get(name, 0.0),
         prefix == "segment_csr",
-        name.endswith("arg") and not direction,
-        16 if name == "mean" and prefix != "segment_csr" else None,  # 4 segments of 4 bytes
+        name.endswith("arg"),
+        # 4 segments of 4 bytes
+        16 if name.startswith("mean") and prefix != "segment_csr" else None,
     )
     for prefix in ("unsorted_segment", "segment", "segment_csr")
-    for name, fill in {**_SEGMENT_FILLS, "max_even": 0.0, "min_even": 0.0}.items()
-    for direction in ("", "_backward")
+    for name in (*_SEGMENT_FILLS, *(f"{gradient}_backward" for gradient in _SEGMENT_GRADIENTS))
 }
 
 _CHANNEL = Baseline(

@@ -95,7 +95,8 @@ Status run_checked(const typename Op::Arguments& arguments) {
   BARACUDA_RETURN_IF_FAILED(check_operands(operands));
   const size_t needed = Op::workspace_size(problem);
   const size_t least = least_workspace<Op>(problem, needed, 0);
-  const bool is_frozen_size = least < needed && arguments.workspace_bytes >= least && arguments.workspace_bytes < needed;
+  const size_t given = arguments.workspace_bytes;
+  const bool is_frozen_size = arguments.workspace != nullptr && least <= given && given < needed;
   BARACUDA_RETURN_IF_FAILED(
       check_workspace(arguments.workspace, arguments.workspace_bytes, is_frozen_size ? least : needed));
   LaunchScope scope;

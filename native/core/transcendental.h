@@ -21,8 +21,8 @@ BARACUDA_HD double exp_of(double x) {
   constexpr double kShift = 0x1.8p52;
   const double shifted = fma(clamped, 0x1.71547652b82fep0, kShift);
   const double whole = shifted - kShift;
-  // r = x - k log 2 with log 2 in two parts; the first has so few bits that the first difference is exact. What the second
-  // one loses is kept.
+  // r = x - k log 2 with log 2 in two parts; the first has so few bits that the first difference is exact. What the
+  // second one loses is kept.
   const double near = fma(-whole, 0x1.62e42fefa38p-1, clamped);
   const double r = fma(-whole, 0x1.ef35793c7673p-45, near);
   const double lost = fma(-whole, 0x1.ef35793c7673p-45, near - r);

@@ -69,7 +69,8 @@ struct Roles<rule::Gather<T>> {
   template <class Block>
   static void fill(const Block& a, const void** rows, const void** segments) {
     rows[0] = nullptr, segments[1] = nullptr;
-    segments[0] = std::is_same_v<decltype(grad_output_of(a, 0)), std::nullptr_t> ? input_of(a, 0) : grad_output_of(a, 0);
+    const bool backward = !std::is_same_v<decltype(grad_output_of(a, 0)), std::nullptr_t>;
+    segments[0] = backward ? grad_output_of(a, 0) : input_of(a, 0);
   }
 };
 template <typename T>

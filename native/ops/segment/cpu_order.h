@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Brings rows in the order of their segments on the CPU: a stable radix sort of ids in any order, whose blocks are fixed
-// by the number of rows, so that neither the result nor the workspace knows how many threads there are; a copy of what
-// is in order already.
+// Brings rows in the order of their segments on the CPU: a stable radix sort of ids in any order, whose blocks are
+// fixed by the number of rows, so that neither the result nor the workspace knows how many threads there are; a copy of
+// what is in order already.
 #pragma once
 
 #include "core/cpu_parallel.h"
@@ -68,7 +68,9 @@ class Orderer {
     if (*descends_ != 0) {
       Record* list = lists_[0];
       parallel_for(n, kSortBlock, [=](int64_t row) { list[row].key = num_segments; });
-      parallel_for(int64_t{num_segments} + 2, kSortBlock, [=](int64_t key) { begins[key] = key > num_segments ? n : 0; });
+      parallel_for(int64_t{num_segments} + 2, kSortBlock, [=](int64_t key) {
+        begins[key] = key > num_segments ? n : 0;
+      });
       return {records, begins, n, num_segments, piece_bits};
     }
     parallel_for(int64_t{num_segments} + 2, kBeginGrain, [=](int64_t key) {

@@ -91,8 +91,8 @@ uintptr_t addresses_of(const Buffers<Name>& b) {
   return all;
 }
 
-// Ids, offsets or rows of either width, read as 32-bit words without a branch: one kernel serves both and its loads stay
-// together.
+// Ids, offsets or rows of either width, read as 32-bit words without a branch: one kernel serves both and its loads
+// stay together.
 struct Index {
   const uint32_t* words;
   int32_t wide;  // 1 for 64 bits, else 0

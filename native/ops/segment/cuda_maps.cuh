@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Results that depend on a row alone and on what is known of its segment, on CUDA: rows are streamed in their own order,
-// so nothing is sorted; at most the rows of each segment are counted, in integers.
+// Results that depend on a row alone and on what is known of its segment, on CUDA: rows are streamed in their own
+// order, so nothing is sorted; at most the rows of each segment are counted, in integers.
 #pragma once
 
 #include "core/cuda_dependent_launch.cuh"
@@ -24,15 +24,17 @@ struct Keys {
   __device__ __forceinline__ int32_t operator()(int64_t row) const {
     return offsets ? key_by_offsets(index, index.num_segments, row) : index.key(row);
   }
+  // Of offsets: where a segment begins.
+  __device__ __forceinline__ int32_t begin(int64_t key) const { return rank_of_offset(index[key], n); }
 };
 
 // Up to so many segments a block counts for itself first, in 32 KiB of shared memory.
 constexpr int32_t kSharedCounts = 8192;
-// Beyond that, additions of one warp to one segment go together for so many segments a warp: a hot segment is soon among
-// them.
+// Beyond that, additions of one warp to one segment go together for so many segments a warp: a hot segment is soon
+// among them.
 constexpr int kMergedKeys = 4;
-// Rows of a block: few blocks have few sums to pass on.
-constexpr int64_t kCountRows = 64 * kMapThreads;
+// Rows of a block that counts for itself: few blocks have few sums to pass on.
+constexpr int64_t kCountRows = 16 * kMapThreads;
 
 __global__ void __launch_bounds__(kMapThreads) count_rows(Keys keys, int32_t* counts) {
   __shared__ int32_t mine[kSharedCounts];
@@ -41,7 +43,7 @@ __global__ void __launch_bounds__(kMapThreads) count_rows(Keys keys, int32_t* co
   for (int32_t i = threadIdx.x; shares && i < num_segments; i += kMapThreads) mine[i] = 0;
   __syncthreads();
   const int lane = threadIdx.x % 32;
-  for (int64_t first = blockIdx.x * kMapThreads; first < keys.n; first += static_cast<int64_t>(gridDim.x) * kMapThreads) {
+  for (int64_t first = int64_t{blockIdx.x} * kMapThreads; first < keys.n; first += grid_threads()) {
     const int64_t row = first + threadIdx.x;
     const int32_t key = row < keys.n ? keys(row) : num_segments;
     if (shares) {
@@ -94,8 +96,7 @@ __global__ void __launch_bounds__(kMapThreads)
         if constexpr (Map::kRows > 0) x = load<V>(b.rows[0] + row * d + column);
         int32_t count = 0;
         if constexpr (Map::kCounts) {
-          count = keys.offsets ? rank_of_offset(keys.index[mine[u] + 1], keys.n) - rank_of_offset(keys.index[mine[u]], keys.n)
-                               : counts[mine[u]];
+          count = keys.offsets ? keys.begin(mine[u] + 1) - keys.begin(mine[u]) : counts[mine[u]];
         }
 #pragma unroll
         for (int k = 0; k < V; ++k) {
@@ -139,8 +140,10 @@ Status enqueue_map(const Problem& p, const Buffers<Name>& b, void* workspace, St
   const MapPlan<Name> plan(p, workspace);
   const Keys keys{Index(b.index, b.wide_index, p.num_segments), p.n, p.form == Form::kOffsets};
   if (Rule<Name>::kCounts && !keys.offsets) {
-    BARACUDA_RETURN_IF_FAILED(enqueue_zeros(plan.counts, static_cast<size_t>(p.num_segments) * sizeof(int32_t), stream));
-    BARACUDA_RETURN_IF_FAILED(launch_kernel("segment count kernel", count_rows, blocks_for(p.n, kCountRows),
+    const size_t bytes = static_cast<size_t>(p.num_segments) * sizeof(int32_t);
+    BARACUDA_RETURN_IF_FAILED(enqueue_zeros(plan.counts, bytes, stream));
+    BARACUDA_RETURN_IF_FAILED(launch_kernel("segment count kernel", count_rows,
+                                            blocks_for(p.n, p.num_segments <= kSharedCounts ? kCountRows : kMapThreads),
                                             kMapThreads, 0, stream, keys, plan.counts));
   }
   constexpr int kWide = 16 / sizeof(T) < 4 ? 16 / sizeof(T) : 4;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Brings rows in the order of their segments on CUDA. Ids in any order take a stable radix sort, least significant digit
-// first: all digits are counted in one pass over the ids; then each digit takes one launch, in which a tile learns what
-// the tiles before it hold by looking back at what they have published. Few rows take one launch a digit, in which every
-// block counts all ids itself. What is in order already is copied.
+// Brings rows in the order of their segments on CUDA. Ids in any order take a stable radix sort, least significant
+// digit first: all digits are counted in one pass over the ids; then each digit takes one launch, in which a tile
+// learns what the tiles before it hold by looking back at what they have published. Few rows take one launch a digit,
+// in which every block counts all ids itself. What is in order already is copied.
 #pragma once
 
 #include "core/checked.h"
@@ -334,7 +334,8 @@ __global__ void __launch_bounds__(kSortThreads)
   }
 }
 
-// What is said to be in order and is not: all its rows are dropped, so that the list is one that later kernels can take.
+// What is said to be in order and is not: all its rows are dropped, so that the list is one that later kernels can
+// take.
 __global__ void __launch_bounds__(kSortThreads)
     drop_disordered(const int32_t* descends, int32_t n, int32_t num_segments, Record* list, int32_t* begins) {
   after_earlier_kernels();
@@ -396,7 +397,8 @@ class Orderer {
     const int64_t tiles = !sorts_many() ? 0 : (static_cast<int64_t>(n_) + smallest - 1) / smallest;
     state_count_ = tiles << digit_bits_;
     lists_[0] = workspace_array<Record>(workspace, layout.reserve<Record>(n_));
-    lists_[1] = workspace_array<Record>(workspace, layout.reserve<Record>(form_ == Form::kUnsorted && passes_ > 1 ? n_ : 0));
+    const bool two_lists = form_ == Form::kUnsorted && passes_ > 1;
+    lists_[1] = workspace_array<Record>(workspace, layout.reserve<Record>(two_lists ? n_ : 0));
     begins_ = workspace_array<int32_t>(workspace, layout.reserve<int32_t>(int64_t{num_segments_} + 2));
     descends_ = workspace_array<int32_t>(workspace, layout.reserve<int32_t>(1));
     const int64_t counters = !sorts_many() ? 0 : passes_ + (int64_t{passes_} << digit_bits_);

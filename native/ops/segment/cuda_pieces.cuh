@@ -19,6 +19,23 @@ constexpr int kRowsInFlight = 8;
 // Blocks a multiprocessor, hence registers a thread: lanes that load 16 bytes need the registers, and half as many of
 // them have the same bytes in flight.
 constexpr int blocks_per_multiprocessor(size_t bytes, int columns) { return bytes > 8 ? 10 : columns > 2 ? 12 : 16; }
+// exp and log need twice the registers.
+constexpr int kBlocksOfExponentials = 8;
+template <class Name, int V>
+constexpr int blocks_of() {
+  using T = typename Name::Element;
+  return std::is_base_of_v<ExponentialSum<T>, Rule<Name>> ? kBlocksOfExponentials
+                                                          : blocks_per_multiprocessor(sizeof(T) * V, V);
+}
+// Rows that are written at once from a segment's state, where they are read again: each waits for its load.
+template <class Name>
+constexpr int rows_written_at_once() {
+  if constexpr (Rule<Name>::kKind == Kind::kDistribute) {
+    return Rule<Name>::kReadsRowsAgain ? 4 : 1;
+  } else {
+    return 1;
+  }
+}
 // Ranks of one group: many rows pay for the start of a group, few give all multiprocessors some.
 constexpr int32_t kLongWindowBits = 6;
 constexpr int32_t kShortWindowBits = 3;
@@ -44,8 +61,8 @@ struct Shape {
   }
 };
 
-// A thread's task: a window of ranks and a block of columns. The windows of a block lie a piece's length apart: within a
-// segment of many pieces either all of them hold the begin of one or none does.
+// A thread's task: a window of ranks and a block of columns. The windows of a block lie a piece's length apart: within
+// a segment of many pieces either all of them hold the begin of one or none does.
 struct Task {
   int64_t begin;  // the window's first rank
   int64_t end;
@@ -186,7 +203,7 @@ __device__ __forceinline__ void finish_rows(const Side<Name>& side, const List& 
 }
 
 template <class Name, int V>
-__global__ void __launch_bounds__(kThreads, blocks_per_multiprocessor(sizeof(typename Name::Element) * V, V))
+__global__ void __launch_bounds__(kThreads, (blocks_of<Name, V>()))
     reduce_pieces(Side<Name> side, Shape shape, List list, Parts<Rule<Name>> parts) {
   using T = typename Name::Element;
   using Fold = Rule<Name>;
@@ -236,7 +253,7 @@ __global__ void __launch_bounds__(kThreads, blocks_per_multiprocessor(sizeof(typ
         } else if (!(begins_segment && ends_segment)) {
           store_part(parts, list.slot(piece, begins_segment) * side.d + task.column, state);
         } else if constexpr (!Side<Name>::kReduces) {
-          finish_rows<V, 1>(side, list, piece, next, task.column, state, segment);
+          finish_rows<V, rows_written_at_once<Name>()>(side, list, piece, next, task.column, state, segment);
         } else {
           side.template finish_segment<V>(key, task.column, state, next - piece);
         }
@@ -252,8 +269,8 @@ __global__ void __launch_bounds__(kThreads, blocks_per_multiprocessor(sizeof(typ
 
 // Joins the parts of segments of several pieces. Each warp of a block looks for one that begins in its window of a
 // piece's length, and joins 32 columns of it, if it is short. The block joins the long ones together: if parts may be
-// joined in any grouping, each warp joins its share and one warp what they have; if not, all warps fetch parts, the next
-// ones while one warp adds the last ones in ascending order.
+// joined in any grouping, each warp joins its share and one warp what they have; if not, all warps fetch parts, the
+// next ones while one warp adds the last ones in ascending order.
 constexpr int kJoinWarps = 16;
 constexpr int kJoinThreads = 32 * kJoinWarps;
 // Parts a warp fetches at once: of all warps they fit the 48 KiB that need no opt-in.

@@ -200,8 +200,8 @@ struct TableRule<rule::MaxGradient<T>> : Served<Largest> {};
 template <typename T>
 struct TableRule<rule::MinGradient<T>> : Served<Smallest> {};
 
-// The table is the faster path where it fits; wider values do not fit a candidate, and its order is that of floats. Like
-// the workspace, the choice follows from the scalars alone.
+// The table is the faster path where it fits; wider values do not fit a candidate, and its order is that of floats.
+// Like the workspace, the choice follows from the scalars alone.
 template <class Name>
 constexpr bool may_take_table() {
   using T = typename Name::Element;

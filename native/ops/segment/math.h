@@ -171,8 +171,9 @@ enum class Kind {
   kMap,         // value() alone
 };
 
-// A Rule has: kKind. What it reads: kRows, tensors with a row for each row (`x`, `y`); kSegments, tensors with a row for
-// each segment (`s`, `t`). A rule that keeps something of the rows before: First and Second, its two components, and
+// A Rule has: kKind. What it reads: kRows, tensors with a row for each row (`x`, `y`); kSegments, tensors with a row
+// for each segment (`s`, `t`). A rule that keeps something of the rows before: First and Second, its two components,
+// and
 //   begin(first, second, x, y, row)   the first row of a piece
 //   add(first, second, x, y, row)     a later one
 //   join(first, second, later first, later second)
@@ -192,7 +193,9 @@ struct ValueSelection {
   static BARACUDA_HD void add(First& best, Second&, T x, T, int32_t) {
     best = choose(Order::wins(comparable(x), comparable(best)), x, best);
   }
-  static BARACUDA_HD void join(First& best, Second& nothing, First later, Second) { add(best, nothing, later, later, 0); }
+  static BARACUDA_HD void join(First& best, Second& nothing, First later, Second) {
+    add(best, nothing, later, later, 0);
+  }
 };
 
 template <class Order, typename T>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The sorted list of rows and how its work is cut, for both backends. A segment's rows, in ascending order, are cut into
-// pieces counted from the segment's own first row. A piece belongs to the run of the list in which it begins, so runs of
-// equal length share out any distribution of ids. A segment of one piece is finished where its piece is; the pieces of a
-// longer one are kept and joined in ascending order.
+// The sorted list of rows and how its work is cut, for both backends. A segment's rows, in ascending order, are cut
+// into pieces counted from the segment's own first row. A piece belongs to the run of the list in which it begins, so
+// runs of equal length share out any distribution of ids. A segment of one piece is finished where its piece is; the
+// pieces of a longer one are kept and joined in ascending order.
 #pragma once
 
 #include <cstdint>
@@ -55,8 +55,8 @@ struct List {
   }
 
   // Where the parts of segments of several pieces are kept. Of the pieces that begin in one window of a piece's length
-  // at most one is the first of such a segment, for it has full length, and at most one is a later one, for pieces of one
-  // segment begin a full length apart and a segment's last piece is followed by the next one's first.
+  // at most one is the first of such a segment, for it has full length, and at most one is a later one, for pieces of
+  // one segment begin a full length apart and a segment's last piece is followed by the next one's first.
   BARACUDA_HD int64_t slot(int32_t begin, bool first) const {
     return 2 * static_cast<int64_t>(begin >> piece_bits) + (first ? 1 : 0);
   }
@@ -66,8 +66,8 @@ inline int64_t slot_count(int32_t n, int32_t piece_bits) {
   return 2 * ((static_cast<int64_t>(n) + (1 << piece_bits) - 1) >> piece_bits);
 }
 
-// The pieces of a call. Short ones only while what is kept of them takes no more memory than the list itself and a fixed
-// allowance.
+// The pieces of a call. Short ones only while what is kept of them takes no more memory than the list itself and a
+// fixed allowance.
 constexpr int64_t kPartAllowance = int64_t{16} << 20;
 template <class Fold>
 int32_t piece_bits_for(const Problem& p) {

@@ -25,8 +25,8 @@ struct Problem {
   int64_t index_numel() const { return form == Form::kOffsets ? int64_t{num_segments} + 1 : int64_t{n}; }
 };
 
-// Checks in the project's fixed order. `rows_name` is what texts call the number of rows; `rows` and `segments` are what
-// they call the tensors, `element_bytes` is the size of T.
+// Checks in the project's fixed order. `rows_name` is what texts call the number of rows; `rows` and `segments` are
+// what they call the tensors, `element_bytes` is the size of T.
 Status make_problem(const char* rows_name, int64_t num_rows, int32_t embedding_dim, int32_t num_segments, Form form,
                     int64_t element_bytes, const char* rows, const char* segments, Problem* problem);
 

@@ -409,7 +409,12 @@ class Orderer {
   // Rows without a segment come last, in order already also first.
   Status enqueue(const Index& index, int32_t piece_bits, Stream stream, List* list) const {
     *list = {lists_[0], begins_, n_, num_segments_, piece_bits};
-    if (n_ == 0) return enqueue_zeros(begins_, (static_cast<size_t>(num_segments_) + 2) * sizeof(int32_t), stream);
+    // By a kernel, not by a memset: the next launch may be a dependent one.
+    if (n_ == 0) {
+      return launch_kernel("segment begin kernel", find_begins<ListKeys>,
+                           blocks_for(int64_t{num_segments_} + 2, kSortThreads), kSortThreads, 0, stream,
+                           ListKeys{lists_[0]}, n_, num_segments_, begins_);
+    }
     switch (form_) {
       case Form::kUnsorted:
         return few() ? enqueue_few(index, stream, &list->records) : enqueue_many(index, stream, &list->records);

@@ -152,11 +152,13 @@ class Descriptor:
         return tuple(shape)
 
     def _extents(self, expression: str) -> tuple[int, ...]:
-        """Evaluate `5`, `name`, `array`, `array[name]` or `array + array`."""
+        """Evaluate `5`, `name`, `name + 1`, `array`, `array[name]` or `array + array`."""
         if expression.isdecimal():
             return (int(expression),)
         if " + " in expression:
             left, right = expression.split(" + ")
+            if right.isdecimal():
+                return (getattr(self, left) + int(right),)
             return tuple(a + b for a, b in zip(getattr(self, left), getattr(self, right), strict=True))
         if expression.endswith("]"):
             array, entry = expression[:-1].split("[")

@@ -28,6 +28,8 @@ class Empty(NamedTuple):
     name: str
     values: Values
     fill: float = 0.0
+    # Outputs that are filled with something else, by name.
+    fills: Mapping[str, float] = MappingProxyType({})
 
 
 class Baseline(NamedTuple):
@@ -41,6 +43,8 @@ class Baseline(NamedTuple):
     faults: Mapping[str, tuple[Values, str]] = MappingProxyType({})
     # Extents on which more than one tile, block of channels and chunk of a long sum is in play.
     larger: Values | None = None
+    # Bytes from which a workspace that is too small is taken for none, as frozen callers need.
+    least_workspace: int | None = None
     # Extents whose scratch passes 2^46 bytes, which is more than a process can address; None where none is needed.
     more_scratch_than_memory: Values | None = None
 
@@ -162,11 +166,43 @@ _SEGMENT_OVERFLOWS: tuple[Values, ...] = (
 )
 
 
-def _segment(fill: float) -> Baseline:
-    empties = _zero("num_inputs", "embedding_dim", "num_segments", fill=fill)
-    larger: Values = {"num_inputs": 700, "embedding_dim": 9, "num_segments": 5}
-    return Baseline(_SEGMENT, empties, _SEGMENT_OVERFLOWS, larger=larger)
+def _segment(fill: float, csr: bool = False, arg: bool = False, least: int | None = None) -> Baseline:
+    rows = "num_rows" if csr else "num_inputs"
 
+    def named(values: Values) -> Values:
+        return {rows if name == "num_inputs" else name: value for name, value in values.items()}
+
+    empties = tuple(
+        Empty(f"{name}-0", {name: 0}, fill, {"arg": -1.0} if arg else {})
+        for name in (rows, "embedding_dim", "num_segments")
+    )
+    larger: Values = {"num_inputs": 700, "embedding_dim": 9, "num_segments": 5}
+    return Baseline(
+        named(_SEGMENT),
+        empties,
+        tuple(named(values) for values in _SEGMENT_OVERFLOWS),
+        larger=named(larger),
+        least_workspace=least,
+    )
+
+
+# What a segment without rows is; gradients of no segments are 0.
+_SEGMENT_FILLS = {
+    "sum": 0.0, "mean": 0.0, "max": -math.inf, "min": math.inf, "prod": 1.0, "logsumexp": -math.inf, "softmax": 0.0,
+    "max_with_arg": -math.inf, "min_with_arg": math.inf,
+}  # fmt: skip
+_SEGMENT_GRADIENTS = (*_SEGMENT_FILLS, "max_even", "min_even")
+_SEGMENT_BASELINES = {
+    f"{prefix}_{name}": _segment(
+        _SEGMENT_FILLS.get(name, 0.0),
+        prefix == "segment_csr",
+        name.endswith("arg"),
+        # 4 segments of 4 bytes
+        16 if name.startswith("mean") and prefix != "segment_csr" else None,
+    )
+    for prefix in ("unsorted_segment", "segment", "segment_csr")
+    for name in (*_SEGMENT_FILLS, *(f"{gradient}_backward" for gradient in _SEGMENT_GRADIENTS))
+}
 
 _CHANNEL = Baseline(
     values={"shape": [2, 3, 1, 4], "axis": 1},
@@ -187,8 +223,8 @@ BASELINES: dict[str, Baseline] = {
     "affine_grid_2d_backward": _AFFINE,
     **{f"pad_{mode}": _pad(forward=True, mode=mode) for mode in _PAD_KINDS},
     **{f"pad_{mode}_backward": _pad(forward=False, mode=mode) for mode in _PAD_KINDS},
-    "unsorted_segment_max": _segment(fill=-math.inf),
-    "unsorted_segment_max_backward": _segment(fill=0.0),
+    **_SEGMENT_BASELINES,
+    "segment_gather": _segment(fill=0.0),
     "dequantize_per_channel": _CHANNEL,
     "dequantize_per_channel_backward": _CHANNEL,
 }
@@ -333,7 +369,7 @@ def _pointer_faults(symbol: Symbol) -> Iterator[Fault]:
             )  # fmt: skip
 
 
-def _launch_faults(backend: str, workspace_bytes: int) -> Iterator[Fault]:
+def _launch_faults(backend: str, workspace_bytes: int, least: int | None) -> Iterator[Fault]:
     yield Fault(
         "workspace=NULL-with-bytes", Stage.WORKSPACE_NULL, STATUS["INVALID_PROBLEM"],
         ("workspace", "NULL", "workspace_bytes", "wanted"), workspace=frozenset({"null"}),
@@ -342,7 +378,7 @@ def _launch_faults(backend: str, workspace_bytes: int) -> Iterator[Fault]:
         "workspace+1-byte", Stage.WORKSPACE_ALIGNMENT, STATUS["MISALIGNED_OPERAND"],
         ("workspace", "0x", "wanted", f"{WORKSPACE_ALIGNMENT} bytes"), workspace=frozenset({"misaligned"}),
     )  # fmt: skip
-    if workspace_bytes > 0:
+    if workspace_bytes > 0 and (least is None or workspace_bytes <= least):
         yield Fault(
             "workspace-1-byte-short", Stage.WORKSPACE_SIZE, STATUS["WORKSPACE_TOO_SMALL"],
             ("workspace", str(workspace_bytes - 1), "wanted", str(workspace_bytes)), workspace=frozenset({"short"}),
@@ -365,7 +401,7 @@ def faults(symbol: Symbol, backend: str, workspace_bytes: int) -> list[Fault]:
         ),
         *_overflow_faults(symbol, valid),
         *_pointer_faults(symbol),
-        *_launch_faults(backend, workspace_bytes),
+        *_launch_faults(backend, workspace_bytes, baseline(symbol).least_workspace),
     ]
     return sorted(found, key=lambda fault: fault.stage)
 

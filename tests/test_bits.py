@@ -158,14 +158,52 @@ def check_pad_ex_backward(a: Arrays) -> None:
     _check_pad_backward(MODES[a.values["mode"]], a)
 
 
-def check_unsorted_segment_max(a: Arrays) -> None:
-    segments = a.values["num_segments"]
-    assert_same_bits(a.output, segment.unsorted_segment_max(a.input, a.segment_ids, segments))
+def _segment_check(prefix: str, operation: str) -> Callable[[Arrays], None]:
+    """The check of one segment operator; a gradient's `output` is data like any other."""
+
+    def check(a: Arrays) -> None:
+        count = a.values["num_segments"]
+        ids = segment.ids_of_offsets(a.offsets, a.values["num_rows"]) if prefix == "segment_csr" else a.segment_ids
+        smallest = "min" in operation
+        if operation in ("sum", "prod") and a.input.dtype.kind == "i":
+            # Modulo 2^64, which every type's width divides.
+            wrapped = np.full(a.output.shape, operation == "prod", np.uint64)
+            inside = (ids >= 0) & (ids < count)
+            reduce = np.add if operation == "sum" else np.multiply
+            reduce.at(wrapped, ids[inside], a.input[inside].astype(np.int64).view(np.uint64))
+            assert_same_bits(a.output, wrapped.astype(f"u{a.output.dtype.itemsize}").view(a.output.dtype))
+        elif operation in ("max", "min", "max_with_arg", "min_with_arg"):
+            assert_same_bits(a.output, segment.unsorted_segment_max(a.input, ids, count, smallest))
+            if operation.endswith("arg"):
+                expected = segment.unsorted_segment_argmax(a.input, ids, count, smallest)
+                assert_same_bits(a.arg, expected.astype(a.arg.dtype))
+        elif operation in ("max_backward", "min_backward"):
+            arg = segment.unsorted_segment_argmax(a.input, ids, count, smallest)
+            assert_same_bits(a.grad_input, segment.segment_arg_backward(a.grad_output, arg, ids))
+        elif operation.endswith("arg_backward"):
+            assert_same_bits(a.grad_input, segment.segment_arg_backward(a.grad_output, a.arg, ids))
+        elif operation.endswith("even_backward"):
+            assert_within(a.grad_input, segment.segment_even_backward(a.grad_output, a.input, ids, smallest), 1)
+        elif operation == "sum_backward":
+            assert_same_bits(a.grad_input, segment.segment_gather(a.grad_output, ids))
+        elif operation == "mean_backward":
+            assert_within(a.grad_input, segment.segment_mean_backward(a.grad_output, ids), 1)
+        elif operation == "prod_backward":
+            assert_within(a.grad_input, segment.segment_prod_backward(a.grad_output, a.input, ids), 4)
+        elif operation == "logsumexp_backward":
+            expected = segment.segment_logsumexp_backward(a.grad_output, a.input, a.output, ids)
+            assert_within(a.grad_input, expected, 1)
+        elif operation == "softmax_backward":
+            expected = segment.segment_softmax_backward(a.grad_output, a.output, ids, count)
+            assert_within(a.grad_input, expected, 4)
+        else:
+            assert_within(a.output, getattr(segment, f"segment_{operation}")(a.input, ids, count), 2)
+
+    return check
 
 
-def check_unsorted_segment_max_backward(a: Arrays) -> None:
-    expected = segment.unsorted_segment_max_backward(a.grad_output, a.input, a.segment_ids)
-    assert_same_bits(a.grad_input, expected)
+def check_segment_gather(a: Arrays) -> None:
+    assert_same_bits(a.output, segment.segment_gather(a.input, a.segment_ids))
 
 
 def check_dequantize_per_channel(a: Arrays) -> None:
@@ -183,6 +221,12 @@ CHECKS: dict[str, Callable[[Arrays], None]] = {
 }
 CHECKS |= {f"pad_{mode}": partial(_check_pad, mode) for mode in MODES}
 CHECKS |= {f"pad_{mode}_backward": partial(_check_pad_backward, mode) for mode in MODES}
+
+_SEGMENT_PREFIXES = {"segment": "unsorted_segment", "segment_sorted": "segment", "segment_csr": "segment_csr"}
+for _operator in _abi.OPERATORS.values():
+    if _operator.family in _SEGMENT_PREFIXES and _operator.name not in CHECKS:
+        _prefix = _SEGMENT_PREFIXES[_operator.family]
+        CHECKS[_operator.name] = _segment_check(_prefix, _operator.name.removeprefix(f"{_prefix}_"))
 
 
 @cache

@@ -6,6 +6,7 @@ The cases follow from the generated tables and contract_cases.py; no operator is
 
 from __future__ import annotations
 
+import math
 import os
 import struct
 import subprocess
@@ -224,8 +225,10 @@ def empty_problem(symbol: Symbol, empty: Empty) -> Values:
 
 
 def filled(symbol: Symbol, tensor: _abi.Tensor, number: float) -> bytes:
-    """One element; a 16-bit padding value is its bit pattern."""
+    """One element; a 16-bit padding value is its bit pattern, an infinite integer its type's limit."""
     token = symbol.dtype(tensor)
+    if token in cases.INTEGER_LIMITS and math.isinf(number):
+        return struct.pack({"i32": "<i", "i64": "<q"}[token], cases.INTEGER_LIMITS[token][number > 0])
     takes_value = any(p.ctype == "VALUE" for p in (*symbol.scalars, *symbol.fields))
     is_pattern = takes_value and token in ("f16", "bf16") and number != 0
     return struct.pack("<H", int(number)) if is_pattern else encoded(np.array([number]), token).tobytes()
@@ -264,9 +267,10 @@ def test_empty_problem_succeeds(backend: str, symbol: Symbol) -> None:
                 if not arena.changed_regions(image) <= {tensor.name for tensor in symbol.outputs} - hollow:
                     failures.append(Failure(case, f"memory was written: {arena.changed_regions(image)}"))
                 for tensor in symbol.outputs:
-                    expected = filled(symbol, tensor, empty.fill) * numel(tensor, bench.values)
+                    number = empty.fills.get(tensor.name, empty.fill)
+                    expected = filled(symbol, tensor, number) * numel(tensor, bench.values)
                     if bench.outputs(arena, image)[tensor.name] != expected:
-                        failures.append(Failure(case, f"{tensor.name} is not all {empty.fill}"))
+                        failures.append(Failure(case, f"{tensor.name} is not all {number}"))
         if bench.library.can_implement(symbol, bench.values) != 0:
             failures.append(Failure(f"can_implement, {empty.name}", bench.library.last_error()))
     report(failures)

@@ -17,6 +17,12 @@ from pybaracuda.demo import main as demo
 from pybaracuda.demo import measure, memory, padding, photo, region_pooling, registration, roi_attention, scale_fit
 
 SIZE = 152
+# Of the segment family the demo shows the maximum; every other operator is in its table.
+SHOWN = [
+    name
+    for name, operator in _abi.OPERATORS.items()
+    if not operator.family.startswith("segment") or name in ("unsorted_segment_max", "unsorted_segment_max_backward")
+]
 
 
 @pytest.fixture(autouse=True)
@@ -30,7 +36,7 @@ def run_demo(folder: Path, *options: str) -> int:
 
 @pytest.fixture(scope="module")
 def cases() -> dict[str, measure.Case]:
-    """Every operator's float32 case, from the jobs' own results."""
+    """Every shown operator's float32 case, from the jobs' own results."""
     host, image = memory.Memory(), photo.load(SIZE)
     registered = registration.run(image, host, lambda: None)
     found = (
@@ -56,7 +62,7 @@ def with_outputs_changed(case: measure.Case, change: Callable[[Any], None]) -> m
 def test_demo_passes_and_draws(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run_demo(tmp_path) == 0
     output = capsys.readouterr().out
-    for operator in _abi.OPERATORS:
+    for operator in SHOWN:
         assert f"\n{operator} " in output
     assert "FAIL" not in output
     assert "checks passed" in output.splitlines()[-1]
@@ -103,12 +109,12 @@ def _zeros_like(*arrays: Any) -> tuple[Any, ...]:
     return tuple(np.zeros_like(array) for array in arrays)
 
 
-@pytest.mark.parametrize("operator", list(_abi.OPERATORS))
+@pytest.mark.parametrize("operator", SHOWN)
 def test_right_operator_is_let_through(cases: dict[str, measure.Case], operator: str) -> None:
     assert measure.verify(cases[operator], memory.Memory()).kept
 
 
-@pytest.mark.parametrize("operator", list(_abi.OPERATORS))
+@pytest.mark.parametrize("operator", SHOWN)
 def test_wrong_element_is_seen(cases: dict[str, measure.Case], operator: str) -> None:
     def change(output: Any) -> None:
         flat = output.reshape(-1)
@@ -121,7 +127,7 @@ def test_wrong_element_is_seen(cases: dict[str, measure.Case], operator: str) ->
     assert not verdict.kept
 
 
-@pytest.mark.parametrize("operator", list(_abi.OPERATORS))
+@pytest.mark.parametrize("operator", SHOWN)
 def test_forgotten_element_is_seen(cases: dict[str, measure.Case], operator: str) -> None:
     verdict = measure.verify(replace(cases[operator], call=lambda *given, out: None), memory.Memory())
     assert not verdict.kept

@@ -87,6 +87,13 @@ __device__ __forceinline__ void wait_for_kernel_before() {
 #endif
 }
 
+// From here on the blocks of the kernel after, if it was launched early, may take the places that become free.
+__device__ __forceinline__ void let_kernel_after_start() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  cudaTriggerProgrammaticLaunchCompletion();
+#endif
+}
+
 __device__ __forceinline__ int64_t grid_threads() { return static_cast<int64_t>(gridDim.x) * blockDim.x; }
 #endif
 

@@ -5,6 +5,8 @@
 //   Status make_problem(const Arguments&, Problem*)     scalars, ranges, overflow; reads no data pointer
 //   Operands operands(const Problem&, const Arguments&) every data pointer with its element count
 //   size_t workspace_size(const Problem&)
+//   size_t least_workspace(const Problem&)              optional: what frozen callers pass; from there on a workspace
+//                                                       that is too small is taken for none
 //   Status launch(const Problem&, const Arguments&, void* workspace, Stream)
 #pragma once
 
@@ -76,6 +78,15 @@ inline Status check_workspace(const void* workspace, size_t bytes, size_t needed
 }
 
 template <class Op>
+auto least_workspace(const typename Op::Problem& problem, size_t, int) -> decltype(Op::least_workspace(problem)) {
+  return Op::least_workspace(problem);
+}
+template <class Op>
+size_t least_workspace(const typename Op::Problem&, size_t needed, long) {
+  return needed;
+}
+
+template <class Op>
 Status run_checked(const typename Op::Arguments& arguments) {
   typename Op::Problem problem;
   BARACUDA_RETURN_IF_FAILED(Op::make_problem(arguments, &problem));
@@ -83,10 +94,14 @@ Status run_checked(const typename Op::Arguments& arguments) {
   if (every_output_is_empty(operands)) return Status::kOk;
   BARACUDA_RETURN_IF_FAILED(check_operands(operands));
   const size_t needed = Op::workspace_size(problem);
-  BARACUDA_RETURN_IF_FAILED(check_workspace(arguments.workspace, arguments.workspace_bytes, needed));
+  const size_t least = least_workspace<Op>(problem, needed, 0);
+  const size_t given = arguments.workspace_bytes;
+  const bool is_frozen_size = arguments.workspace != nullptr && least <= given && given < needed;
+  BARACUDA_RETURN_IF_FAILED(
+      check_workspace(arguments.workspace, arguments.workspace_bytes, is_frozen_size ? least : needed));
   LaunchScope scope;
   BARACUDA_RETURN_IF_FAILED(scope.enter(arguments.stream));
-  if (arguments.workspace != nullptr || needed == 0) {
+  if ((arguments.workspace != nullptr && !is_frozen_size) || needed == 0) {
     return Op::launch(problem, arguments, arguments.workspace, arguments.stream);
   }
   Scratch scratch;

@@ -10,6 +10,7 @@
 #include <functional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace calls {
@@ -300,25 +301,36 @@ class Table {
   static std::vector<Shape> segment_problems() {  // rows, columns, segments
     return {{7, 3, 4}, {700, 9, 5}, {1, 1, 1}, {600, 17, 600}, {0, 3, 4}, {7, 0, 4}, {7, 3, 0}, {300, 1, 3}};
   }
-  template <class Run, class Size>
-  void segment(const char* symbol, Type t, Type i, Run* run, Size* size) {
-    for (const Shape& p : segment_problems()) {
-      const int32_t n = p[0], d = p[1], s = p[2];
-      add(symbol, {{t, static_cast<int64_t>(n) * d, false}, {i, n, false}, {t, static_cast<int64_t>(s) * d, true}},
-          size(n, d, s), [=](void* const* x, void* workspace, size_t bytes) {
-            return run(n, d, s, x[0], x[1], x[2], workspace, bytes, nullptr);
-          });
-    }
+  // `layout` names the tensors in call order, inputs in capitals: (R)ows, (S)egments, (I)ds, (O)ffsets, (A)rgs.
+  template <class Run, size_t... K>
+  static int32_t run_segment(Run* run, const Shape& p, void* const* x, std::index_sequence<K...>, void* workspace,
+                             size_t bytes) {
+    return run(p[0], p[1], p[2], x[K]..., workspace, bytes, nullptr);
   }
-  template <class Run, class Size>
-  void segment_backward(const char* symbol, Type t, Type i, Run* run, Size* size) {
+  template <size_t kTensors, class Run, class Size>
+  void segment(const char* symbol, Type t, Type i, const char* layout, Run* run, Size* size) {
     for (const Shape& p : segment_problems()) {
-      const int32_t n = p[0], d = p[1], s = p[2];
-      const int64_t rows = static_cast<int64_t>(n) * d;
-      add(symbol, {{t, static_cast<int64_t>(s) * d, false}, {t, rows, false}, {i, n, false}, {t, rows, true}},
-          size(n, d, s), [=](void* const* x, void* workspace, size_t bytes) {
-            return run(n, d, s, x[0], x[1], x[2], x[3], workspace, bytes, nullptr);
-          });
+      const int64_t rows = static_cast<int64_t>(p[0]) * p[1], segments = static_cast<int64_t>(p[2]) * p[1];
+      std::vector<Tensor> tensors;
+      for (size_t k = 0; k < kTensors; ++k) {
+        const bool output = layout[k] >= 'a';
+        switch (output ? layout[k] - 'a' + 'A' : layout[k]) {
+          case 'R':
+            tensors.push_back({t, rows, output});
+            break;
+          case 'S':
+            tensors.push_back({t, segments, output});
+            break;
+          case 'A':
+            tensors.push_back({i, segments, output});
+            break;
+          default:
+            tensors.push_back({i, layout[k] == 'O' ? int64_t{p[2]} + 1 : int64_t{p[0]}, output});
+        }
+      }
+      add(symbol, std::move(tensors), size(p[0], p[1], p[2]), [=](void* const* x, void* workspace, size_t bytes) {
+        return run_segment(run, p, x, std::make_index_sequence<kTensors>(), workspace, bytes);
+      });
     }
   }
   void segment();
@@ -429,24 +441,92 @@ inline void Table::pad() {
   BARACUDA_ADD_FLOATS(pad_ex_backward, pad_ex_backward);
 }
 
+#define BARACUDA_ADD_SEGMENT(SYMBOL, LAYOUT, T, I) \
+  segment<sizeof(LAYOUT) - 1>(#SYMBOL, T, I, LAYOUT, baracuda_kernels_##SYMBOL##_run, \
+                              baracuda_kernels_##SYMBOL##_workspace_size)
+#define BARACUDA_ADD_SEGMENT_FLOATS(NAME, LAYOUT)                                       \
+  BARACUDA_ADD_SEGMENT(NAME##_f32, LAYOUT, Type::kF32, Type::kI32);             \
+  BARACUDA_ADD_SEGMENT(NAME##_f64, LAYOUT, Type::kF64, Type::kI32);             \
+  BARACUDA_ADD_SEGMENT(NAME##_f16, LAYOUT, Type::kF16, Type::kI32);             \
+  BARACUDA_ADD_SEGMENT(NAME##_bf16, LAYOUT, Type::kBf16, Type::kI32);           \
+  BARACUDA_ADD_SEGMENT(NAME##_i64idx_f32, LAYOUT, Type::kF32, Type::kI64);      \
+  BARACUDA_ADD_SEGMENT(NAME##_i64idx_f64, LAYOUT, Type::kF64, Type::kI64);      \
+  BARACUDA_ADD_SEGMENT(NAME##_i64idx_f16, LAYOUT, Type::kF16, Type::kI64);      \
+  BARACUDA_ADD_SEGMENT(NAME##_i64idx_bf16, LAYOUT, Type::kBf16, Type::kI64)
+#define BARACUDA_ADD_SEGMENT_NUMBERS(NAME, LAYOUT)                                      \
+  BARACUDA_ADD_SEGMENT_FLOATS(NAME, LAYOUT);                                            \
+  BARACUDA_ADD_SEGMENT(NAME##_i32, LAYOUT, Type::kI32, Type::kI32);             \
+  BARACUDA_ADD_SEGMENT(NAME##_i64, LAYOUT, Type::kI64, Type::kI32);             \
+  BARACUDA_ADD_SEGMENT(NAME##_i64idx_i32, LAYOUT, Type::kI32, Type::kI64);      \
+  BARACUDA_ADD_SEGMENT(NAME##_i64idx_i64, LAYOUT, Type::kI64, Type::kI64)
+
 inline void Table::segment() {
-  BARACUDA_ADD(segment, unsorted_segment_max_f32, Type::kF32, Type::kI32);
-  BARACUDA_ADD(segment, unsorted_segment_max_f64, Type::kF64, Type::kI32);
-  BARACUDA_ADD(segment, unsorted_segment_max_f16, Type::kF16, Type::kI32);
-  BARACUDA_ADD(segment, unsorted_segment_max_bf16, Type::kBf16, Type::kI32);
-  BARACUDA_ADD(segment, unsorted_segment_max_i64idx_f32, Type::kF32, Type::kI64);
-  BARACUDA_ADD(segment, unsorted_segment_max_i64idx_f64, Type::kF64, Type::kI64);
-  BARACUDA_ADD(segment, unsorted_segment_max_i64idx_f16, Type::kF16, Type::kI64);
-  BARACUDA_ADD(segment, unsorted_segment_max_i64idx_bf16, Type::kBf16, Type::kI64);
-  BARACUDA_ADD(segment_backward, unsorted_segment_max_backward_f32, Type::kF32, Type::kI32);
-  BARACUDA_ADD(segment_backward, unsorted_segment_max_backward_f64, Type::kF64, Type::kI32);
-  BARACUDA_ADD(segment_backward, unsorted_segment_max_backward_f16, Type::kF16, Type::kI32);
-  BARACUDA_ADD(segment_backward, unsorted_segment_max_backward_bf16, Type::kBf16, Type::kI32);
-  BARACUDA_ADD(segment_backward, unsorted_segment_max_backward_i64idx_f32, Type::kF32, Type::kI64);
-  BARACUDA_ADD(segment_backward, unsorted_segment_max_backward_i64idx_f64, Type::kF64, Type::kI64);
-  BARACUDA_ADD(segment_backward, unsorted_segment_max_backward_i64idx_f16, Type::kF16, Type::kI64);
-  BARACUDA_ADD(segment_backward, unsorted_segment_max_backward_i64idx_bf16, Type::kBf16, Type::kI64);
+  BARACUDA_ADD_SEGMENT_NUMBERS(unsorted_segment_sum, "RIs");
+  BARACUDA_ADD_SEGMENT_NUMBERS(unsorted_segment_max, "RIs");
+  BARACUDA_ADD_SEGMENT_NUMBERS(unsorted_segment_min, "RIs");
+  BARACUDA_ADD_SEGMENT_NUMBERS(unsorted_segment_prod, "RIs");
+  BARACUDA_ADD_SEGMENT_FLOATS(unsorted_segment_mean, "RIs");
+  BARACUDA_ADD_SEGMENT_FLOATS(unsorted_segment_logsumexp, "RIs");
+  BARACUDA_ADD_SEGMENT_FLOATS(unsorted_segment_softmax, "RIr");
+  BARACUDA_ADD_SEGMENT_FLOATS(unsorted_segment_max_with_arg, "RIsa");
+  BARACUDA_ADD_SEGMENT_FLOATS(unsorted_segment_min_with_arg, "RIsa");
+  BARACUDA_ADD_SEGMENT_FLOATS(unsorted_segment_sum_backward, "SIr");
+  BARACUDA_ADD_SEGMENT_FLOATS(unsorted_segment_mean_backward, "SIr");
+  BARACUDA_ADD_SEGMENT_FLOATS(unsorted_segment_max_backward, "SRIr");
+  BARACUDA_ADD_SEGMENT_FLOATS(unsorted_segment_min_backward, "SRIr");
+  BARACUDA_ADD_SEGMENT_FLOATS(unsorted_segment_max_even_backward, "SRIr");
+  BARACUDA_ADD_SEGMENT_FLOATS(unsorted_segment_min_even_backward, "SRIr");
+  BARACUDA_ADD_SEGMENT_FLOATS(unsorted_segment_max_with_arg_backward, "SAIr");
+  BARACUDA_ADD_SEGMENT_FLOATS(unsorted_segment_min_with_arg_backward, "SAIr");
+  BARACUDA_ADD_SEGMENT_FLOATS(unsorted_segment_prod_backward, "SRSIr");
+  BARACUDA_ADD_SEGMENT_FLOATS(unsorted_segment_logsumexp_backward, "SRSIr");
+  BARACUDA_ADD_SEGMENT_FLOATS(unsorted_segment_softmax_backward, "RRIr");
+  BARACUDA_ADD_SEGMENT_NUMBERS(segment_sum, "RIs");
+  BARACUDA_ADD_SEGMENT_NUMBERS(segment_max, "RIs");
+  BARACUDA_ADD_SEGMENT_NUMBERS(segment_min, "RIs");
+  BARACUDA_ADD_SEGMENT_NUMBERS(segment_prod, "RIs");
+  BARACUDA_ADD_SEGMENT_FLOATS(segment_mean, "RIs");
+  BARACUDA_ADD_SEGMENT_FLOATS(segment_logsumexp, "RIs");
+  BARACUDA_ADD_SEGMENT_FLOATS(segment_softmax, "RIr");
+  BARACUDA_ADD_SEGMENT_FLOATS(segment_max_with_arg, "RIsa");
+  BARACUDA_ADD_SEGMENT_FLOATS(segment_min_with_arg, "RIsa");
+  BARACUDA_ADD_SEGMENT_FLOATS(segment_sum_backward, "SIr");
+  BARACUDA_ADD_SEGMENT_FLOATS(segment_mean_backward, "SIr");
+  BARACUDA_ADD_SEGMENT_FLOATS(segment_max_backward, "SRIr");
+  BARACUDA_ADD_SEGMENT_FLOATS(segment_min_backward, "SRIr");
+  BARACUDA_ADD_SEGMENT_FLOATS(segment_max_even_backward, "SRIr");
+  BARACUDA_ADD_SEGMENT_FLOATS(segment_min_even_backward, "SRIr");
+  BARACUDA_ADD_SEGMENT_FLOATS(segment_max_with_arg_backward, "SAIr");
+  BARACUDA_ADD_SEGMENT_FLOATS(segment_min_with_arg_backward, "SAIr");
+  BARACUDA_ADD_SEGMENT_FLOATS(segment_prod_backward, "SRSIr");
+  BARACUDA_ADD_SEGMENT_FLOATS(segment_logsumexp_backward, "SRSIr");
+  BARACUDA_ADD_SEGMENT_FLOATS(segment_softmax_backward, "RRIr");
+  BARACUDA_ADD_SEGMENT_NUMBERS(segment_csr_sum, "ROs");
+  BARACUDA_ADD_SEGMENT_NUMBERS(segment_csr_max, "ROs");
+  BARACUDA_ADD_SEGMENT_NUMBERS(segment_csr_min, "ROs");
+  BARACUDA_ADD_SEGMENT_NUMBERS(segment_csr_prod, "ROs");
+  BARACUDA_ADD_SEGMENT_FLOATS(segment_csr_mean, "ROs");
+  BARACUDA_ADD_SEGMENT_FLOATS(segment_csr_logsumexp, "ROs");
+  BARACUDA_ADD_SEGMENT_FLOATS(segment_csr_softmax, "ROr");
+  BARACUDA_ADD_SEGMENT_FLOATS(segment_csr_max_with_arg, "ROsa");
+  BARACUDA_ADD_SEGMENT_FLOATS(segment_csr_min_with_arg, "ROsa");
+  BARACUDA_ADD_SEGMENT_FLOATS(segment_csr_sum_backward, "SOr");
+  BARACUDA_ADD_SEGMENT_FLOATS(segment_csr_mean_backward, "SOr");
+  BARACUDA_ADD_SEGMENT_FLOATS(segment_csr_max_backward, "SROr");
+  BARACUDA_ADD_SEGMENT_FLOATS(segment_csr_min_backward, "SROr");
+  BARACUDA_ADD_SEGMENT_FLOATS(segment_csr_max_even_backward, "SROr");
+  BARACUDA_ADD_SEGMENT_FLOATS(segment_csr_min_even_backward, "SROr");
+  BARACUDA_ADD_SEGMENT_FLOATS(segment_csr_max_with_arg_backward, "SAOr");
+  BARACUDA_ADD_SEGMENT_FLOATS(segment_csr_min_with_arg_backward, "SAOr");
+  BARACUDA_ADD_SEGMENT_FLOATS(segment_csr_prod_backward, "SRSOr");
+  BARACUDA_ADD_SEGMENT_FLOATS(segment_csr_logsumexp_backward, "SRSOr");
+  BARACUDA_ADD_SEGMENT_FLOATS(segment_csr_softmax_backward, "RROr");
+  BARACUDA_ADD_SEGMENT_FLOATS(segment_gather, "SIr");
 }
+
+#undef BARACUDA_ADD_SEGMENT_NUMBERS
+#undef BARACUDA_ADD_SEGMENT_FLOATS
+#undef BARACUDA_ADD_SEGMENT
 
 inline void Table::dequantize() {
   BARACUDA_ADD(dequantize, dequantize_per_channel_f32_s8, Type::kF32, Type::kS8);
@@ -464,7 +544,7 @@ inline void Table::dequantize() {
 }
 
 #undef BARACUDA_ADD_MOVES
-#undef BARACUDA_ADD_FLOATS
+#undef BARACUDA_ADD_SEGMENT_FLOATS
 #undef BARACUDA_ADD
 
 }  // namespace calls

@@ -279,7 +279,7 @@ def camel(name: str) -> str:
 
 
 def argument_block(operator: Operator) -> str:
-    """The C++ file of one operator: the struct that _run_packed reads and the macro that stamps its four functions."""
+    """One operator's part of a C++ file: the struct that _run_packed reads, the macro that stamps its functions."""
     struct_name = f"{camel(operator.name)}Arguments"
     has_value = any(p.name == "value" for p in operator.parameters)
     fields = []
@@ -327,15 +327,7 @@ def argument_block(operator: Operator) -> str:
     width = max(len(line) for line in lines) + 1
     stamped = "\n".join(f"{line:<{min(width, 118)}}\\" for line in lines[:-1]) + "\n" + lines[-1]
     indented = "\n".join(f"  {f}" for f in fields)
-    return f"""// The arguments of {operator.name} as one block, and the macro that stamps its C functions for a dtype.
-#pragma once
-
-#include <cstddef>
-#include <cstdint>
-
-#include "baracuda_kernels.h"
-#include "core/entry.h"
-
+    return f"""
 namespace baracuda {{
 
 {template}struct {struct_name} {{
@@ -354,6 +346,20 @@ def python_entry(parameter: Scalar | HostArray) -> str:
         found = f"{parameter.low}, {parameter.high}, {parameter.finite}"
         return f'Scalar("{parameter.name}", "{parameter.ctype}", {found})'
     return f'HostArray("{parameter.name}", "{parameter.ctype}", "{parameter.length}", {parameter.low})'
+
+
+def block_file(operators: list[Operator]) -> str:
+    """The C++ file of the operators whose argument blocks share one."""
+    what = operators[0].name if len(operators) == 1 else f"the operators of family {operators[0].family}"
+    return f"""// The arguments of {what} as one block, and the macro that stamps its C functions for a dtype.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "baracuda_kernels.h"
+#include "core/entry.h"
+{"".join(argument_block(operator) for operator in operators)}"""
 
 
 def python_tables() -> str:
@@ -496,8 +502,11 @@ def generated_files() -> dict[Path, str]:
         ROOT / "pybaracuda/_abi.py": ("#", python_tables()),
         ROOT / "tests/native/every_symbol.c": ("//", link_test()),
     }
+    files: dict[str, list[Operator]] = {}
     for operator in OPERATORS:
-        bodies[ROOT / f"native/abi/{operator.name}.h"] = ("//", argument_block(operator))
+        files.setdefault(operator.block_file or operator.name, []).append(operator)
+    for name, operators in files.items():
+        bodies[ROOT / f"native/abi/{name}.h"] = ("//", block_file(operators))
     return {path: seal(mark, body) for path, (mark, body) in bodies.items()}
 
 

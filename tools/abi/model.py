@@ -86,6 +86,8 @@ class Operator:
     determinism: str
     source: str
     overlap: str = "Inputs and outputs must not overlap."
+    # The file of native/abi that holds the argument block; None: one of the operator's own.
+    block_file: str | None = None
 
     @property
     def scalars(self) -> tuple[Scalar, ...]:

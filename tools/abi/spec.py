@@ -246,19 +246,210 @@ def _pad_mode(mode: str, rule: str, source: str) -> tuple[Operator, Operator]:
     )
 
 
-_SEGMENT_SCALARS: tuple[Parameter, ...] = (
-    _extent("num_inputs", "rows of input"),
-    _extent("embedding_dim", "columns of input"),
-    _extent("num_segments", "rows of output"),
+_SEGMENT_NUMBERS = (
+    *_SEGMENT,
+    *(
+        Variant(infix + token, {"T": token, "I": index})
+        for infix, index in (("", "i32"), ("i64idx_", "i64"))
+        for token in ("i32", "i64")
+    ),
 )
-_SEGMENT_IDS = Tensor("segment_ids", "input", "I", ("num_inputs",), "segment of each row, in any order")
-_SEGMENT_BAD_DATA = (
-    "A row whose id lies outside [0, num_segments) is dropped (its gradient is 0). NaN is larger than every number, "
-    "-0 equals +0, and among equals the first row wins."
+_SEGMENT_ROWS = ("num_inputs", "embedding_dim")
+_SEGMENT_RESULTS = ("num_segments", "embedding_dim")
+_EVERY_ELEMENT = "every element is written"
+
+
+class _SegmentForm:
+    """How rows name their segments: an operator's name, its scalars and its index, and what is said about them."""
+
+    def __init__(
+        self, prefix: str, family: str, rows: Scalar, index: Tensor, bad_index: str, condition: str
+    ) -> None:
+        self.prefix = prefix
+        self.family = family
+        self.scalars: tuple[Parameter, ...] = (
+            rows,
+            _extent("embedding_dim", "columns"),
+            _extent("num_segments", "segments"),
+        )
+        self.rows = (rows.name, "embedding_dim")
+        self.index = index
+        self.bad_index = bad_index
+        self.condition = condition
+
+
+_SEGMENT_FORMS = (
+    _SegmentForm(
+        "unsorted_segment",
+        "segment",
+        _extent("num_inputs", "rows"),
+        Tensor("segment_ids", "input", "I", ("num_inputs",), "segment of each row, in any order"),
+        "A row whose id lies outside [0, num_segments) is dropped (its gradient is 0). ",
+        "rows i with segment_ids[i] = s",
+    ),
+    _SegmentForm(
+        "segment",
+        "segment_sorted",
+        _extent("num_inputs", "rows"),
+        Tensor("segment_ids", "input", "I", ("num_inputs",), "segment of each row, never descending"),
+        "A row whose id lies outside [0, num_segments) is dropped (its gradient is 0). Ids that descend give "
+        "unspecified results, but no access out of bounds. ",
+        "rows i with segment_ids[i] = s, in ascending order",
+    ),
+    _SegmentForm(
+        "segment_csr",
+        "segment_csr",
+        Scalar("num_rows", "i64", "rows", low=0, high=INT32_MAX),
+        Tensor("offsets", "input", "I", ("num_segments + 1",), "first row of each segment, then the end of the last"),
+        "Offsets are clamped to [0, num_rows]; a row before the first or behind the last is dropped (its gradient is "
+        "0). Offsets that descend give unspecified results, but no access out of bounds. ",
+        "rows i with offsets[s] <= i < offsets[s + 1]",
+    ),
 )
+_SELECTED = "NaN wins over every number, -0 equals +0, and among equals the first row wins."
+_SUMMED = "NaN and infinity follow arithmetic."
+_IN_PIECES = "A segment's rows ascending in pieces of 256, pieces ascending."
+_COPIED = "Bits are copied, NaN payloads and the sign of zero included."
 _SEGMENT_SOURCE = (
     "jax.ops.segment_max (0.10) for empty segments, tf.math.unsorted_segment_max for the rest. Differs: one row, the "
     "first, takes the whole gradient of a tie."
+)
+
+
+def _segment_operator(
+    form: _SegmentForm,
+    name: str,
+    summary: str,
+    tensors: tuple[Tensor, ...],
+    *,
+    empty: str,
+    bad_data: str,
+    determinism: str,
+    source: str,
+    numbers: bool = False,
+) -> Operator:
+    return Operator(
+        name=f"{form.prefix}_{name}",
+        family=form.family,
+        summary=summary,
+        parameters=(*form.scalars, *tensors),
+        variants=_SEGMENT_NUMBERS if numbers else _SEGMENT,
+        empty=empty,
+        bad_data=form.bad_index + bad_data,
+        workspace="See the workspace_size function; of the order of the ids or offsets and of a 1/64 of the rows.",
+        determinism=_BIT_STABLE + determinism,
+        source=source,
+        block_file="segment",
+    )
+
+
+def _segment_operators(form: _SegmentForm) -> tuple[Operator, ...]:
+    """Every operator of one form; the last tensor of each is its output."""
+    rows, results, index = form.rows, _SEGMENT_RESULTS, form.index
+    input_ = Tensor("input", "input", "T", rows, "rows")
+    output = Tensor("output", "output", "T", results, _EVERY_ELEMENT)
+    grad_output = Tensor("grad_output", "input", "T", results, "gradient of the output")
+    grad_input = Tensor("grad_input", "output", "T", rows, _EVERY_ELEMENT)
+    arg = Tensor("arg", "output", "I", results, "the row that holds each value, -1 for a segment without rows")
+    no_rows = "An empty output: success, nothing to write. A segment without rows is "
+    backward_empty = "No rows: success, nothing to write. No segments: grad_input is all zeros."
+    where = f"over {form.condition}"
+    found = []
+    for name, what, identity, says, order, source in (
+        ("sum", "sum", "0", _SUMMED, _IN_PIECES, "jax.ops.segment_sum (0.10)."),
+        ("mean", "mean", "0", _SUMMED, _IN_PIECES + " Divided by the count.", "tf.math.unsorted_segment_mean."),
+        ("max", "max", "-infinity (integers: the lowest)", _SELECTED, _COPIED, _SEGMENT_SOURCE),
+        ("min", "min", "infinity (integers: the highest)", _SELECTED, _COPIED, "jax.ops.segment_min (0.10)."),
+        ("prod", "product", "1", _SUMMED, _IN_PIECES, "jax.ops.segment_prod (0.10)."),
+        (
+            "logsumexp", "log of the sum of exp", "-infinity", "A segment whose largest value is infinite has it as "
+            "result. NaN anywhere gives NaN.", _IN_PIECES + " Each sum is relative to the largest value so far.",
+            "torch_scatter.scatter_logsumexp (2.1). Differs: an empty segment is -infinity.",
+        ),
+    ):  # fmt: skip
+        integers = " Sums and products of integers wrap around." if name in ("sum", "prod") else ""
+        found.append(
+            _segment_operator(
+                form, name, f"output[s, d] = {what} {where} of input[i, d].{integers}", (input_, index, output),
+                empty=f"{no_rows}{identity}.", bad_data=says, determinism=order, source=source,
+                numbers=name in ("sum", "max", "min", "prod"),
+            )
+        )  # fmt: skip
+    for name in ("max", "min"):
+        found.append(
+            _segment_operator(
+                form, f"{name}_with_arg", f"output[s, d] = {name} {where} of input[i, d]; arg[s, d] is its row.",
+                (input_, index, output, arg),
+                empty=f"{no_rows}{'-' if name == 'max' else ''}infinity, its arg -1.", bad_data=_SELECTED,
+                determinism=_COPIED, source="torch_scatter.scatter_max (2.1). Differs: the first row of a tie, always.",
+            )
+        )  # fmt: skip
+    softmax = Tensor("output", "output", "T", rows, _EVERY_ELEMENT)
+    found.append(
+        _segment_operator(
+            form, "softmax", f"output[i, d] = exp(input[i, d]) over its sum {where}.", (input_, index, softmax),
+            empty="No rows: success, nothing to write. Rows without a segment are 0.",
+            bad_data="Where the largest value of a segment is infinite, the rows that hold it share 1 equally. NaN "
+            "anywhere in a segment's column makes all of it NaN.",
+            determinism=_IN_PIECES, source="torch_scatter.scatter_softmax (2.1); torch_geometric.utils.softmax.",
+        )
+    )  # fmt: skip
+
+    def backward(name: str, summary: str, tensors: tuple[Tensor, ...], says: str, order: str, source: str) -> None:
+        found.append(
+            _segment_operator(
+                form, f"{name}_backward", f"Gradient of {form.prefix}_{name}: {summary}", (*tensors, grad_input),
+                empty=backward_empty, bad_data=says, determinism=order, source=source,
+            )
+        )  # fmt: skip
+
+    backward("sum", "grad_input[i, d] = grad_output[s, d] for the row's segment s.", (grad_output, index), "", _COPIED,
+             "The transpose of the sum.")  # fmt: skip
+    backward("mean", "grad_input[i, d] = grad_output[s, d] / rows of s, for the row's segment s.",
+             (grad_output, index), _SUMMED, "One division, one rounding.", "The transpose of the mean.")  # fmt: skip
+    same_rows = Tensor("input", "input", "T", rows, "rows of the forward call")
+    for name in ("max", "min"):
+        backward(name, f"grad_output[s, d] goes to the first row that holds the {name}imum.",
+                 (grad_output, same_rows, index), _SELECTED, _COPIED, _SEGMENT_SOURCE)  # fmt: skip
+        backward(f"{name}_even", f"(of {form.prefix}_{name}) grad_output[s, d] goes in equal parts to the rows that "
+                 f"hold the {name}imum.", (grad_output, same_rows, index),
+                 "NaN wins over every number and equals NaN, -0 equals +0.", "One division by the number of ties, one "
+                 "rounding.", "torch.segment_reduce and tf.math.segment_max, whose gradients split ties.")  # fmt: skip
+        given = Tensor("arg", "input", "I", results, "of the forward call; what is no row takes nothing")
+        backward(f"{name}_with_arg", "grad_output[s, d] goes to row arg[s, d], if that row is of s.",
+                 (grad_output, given, index), "", _COPIED, "torch_scatter.scatter_max (2.1).")  # fmt: skip
+    same_output = Tensor("output", "input", "T", results, "of the forward call")
+    backward("prod", "grad_output[s, d] times the product of the segment's other rows, also where rows are 0.",
+             (grad_output, same_rows, Tensor("output", "input", "T", results, "of the forward call; not read, the "
+              "products are formed anew"), index), "NaN and infinity follow arithmetic; two zeros or more: 0.",
+             _IN_PIECES, "tf.math.segment_prod's gradient.")  # fmt: skip
+    backward("logsumexp", "grad_output[s, d] exp(input[i, d] - output[s, d]).",
+             (grad_output, same_rows, same_output, index), "Where input and output are equal the factor is 1, also if "
+             "both are infinite.", "One exponential, one rounding.", "torch.logsumexp's gradient.")  # fmt: skip
+    row_output = Tensor("output", "input", "T", rows, "of the forward call")
+    row_gradient = Tensor("grad_output", "input", "T", rows, "gradient of the output")
+    backward("softmax", f"output (grad_output - sum of output grad_output {where}).", (row_gradient, row_output, index),
+             _SUMMED, _IN_PIECES, "torch.softmax's gradient.")  # fmt: skip
+    return tuple(found)
+
+
+_SEGMENT_GATHER = Operator(
+    name="segment_gather",
+    family="segment",
+    summary="output[i, d] = input[segment_ids[i], d]: the adjoint of unsorted_segment_sum, which is its gradient.",
+    parameters=(
+        *_SEGMENT_FORMS[0].scalars,
+        Tensor("input", "input", "T", _SEGMENT_RESULTS, "a row for each segment"),
+        _SEGMENT_FORMS[0].index,
+        Tensor("output", "output", "T", _SEGMENT_ROWS, _EVERY_ELEMENT),
+    ),
+    variants=_SEGMENT,
+    empty="No rows: success, nothing to write. No segments: output is all zeros.",
+    bad_data="A row whose id lies outside [0, num_segments) is 0.",
+    workspace="None.",
+    determinism=_BIT_STABLE + _COPIED,
+    source="torch.index_select; jax.numpy.take, mode fill.",
+    block_file="segment",
 )
 
 _CHANNEL_SCALARS: tuple[Parameter, ...] = (
@@ -446,41 +637,8 @@ OPERATORS: tuple[Operator, ...] = (
         determinism=_PAD_SUMS,
         source="As the pad_<mode>.",
     ),
-    Operator(
-        name="unsorted_segment_max",
-        family="segment",
-        summary="output[s, d] = max over rows i with segment_ids[i] = s of input[i, d].",
-        parameters=(
-            *_SEGMENT_SCALARS,
-            Tensor("input", "input", "T", ("num_inputs", "embedding_dim"), "rows"),
-            _SEGMENT_IDS,
-            Tensor("output", "output", "T", ("num_segments", "embedding_dim"), "every element is written"),
-        ),
-        variants=_SEGMENT,
-        empty="A segment without rows is -infinity. An empty output: success, nothing to write.",
-        bad_data=_SEGMENT_BAD_DATA,
-        workspace="See the workspace_size function; of the order of segment_ids, never of input.",
-        determinism=_BIT_STABLE + "The winner's bits are copied, NaN payloads and the sign of zero included.",
-        source=_SEGMENT_SOURCE,
-    ),
-    Operator(
-        name="unsorted_segment_max_backward",
-        family="segment",
-        summary="Gradient of unsorted_segment_max: grad_output[s, d] goes to the first row that holds the maximum.",
-        parameters=(
-            *_SEGMENT_SCALARS,
-            Tensor("grad_output", "input", "T", ("num_segments", "embedding_dim"), "gradient of the maxima"),
-            Tensor("input", "input", "T", ("num_inputs", "embedding_dim"), "rows of the forward call"),
-            _SEGMENT_IDS,
-            Tensor("grad_input", "output", "T", ("num_inputs", "embedding_dim"), "every element is written"),
-        ),
-        variants=_SEGMENT,
-        empty="No rows: success, nothing to write. No segments: grad_input is all zeros.",
-        bad_data=_SEGMENT_BAD_DATA,
-        workspace="See the workspace_size function; of the order of segment_ids and of grad_output.",
-        determinism=_BIT_STABLE + "Gradients are copied bit for bit.",
-        source=_SEGMENT_SOURCE,
-    ),
+    *(operator for form in _SEGMENT_FORMS for operator in _segment_operators(form)),
+    _SEGMENT_GATHER,
     Operator(
         name="dequantize_per_channel",
         family="dequantize",

@@ -1,102 +1,250 @@
 // SPDX-License-Identifier: Apache-2.0
-// The C functions of unsorted_segment_max and unsorted_segment_max_backward, compiled into both libraries.
-#include "abi/unsorted_segment_max.h"
-#include "abi/unsorted_segment_max_backward.h"
+// The C functions of the segment operators, compiled into both libraries. An operator is a line of the tables below.
+#include <type_traits>
+
+#include "abi/segment.h"
 #include "ops/segment/launch.h"
 
 namespace baracuda::segment {
 namespace {
 
-// What the tensors are called.
-const char* rows_of(const UnsortedSegmentMaxArguments&) { return "input"; }
-const char* rows_of(const UnsortedSegmentMaxBackwardArguments&) { return "grad_input"; }
-const char* segments_of(const UnsortedSegmentMaxArguments&) { return "output"; }
-const char* segments_of(const UnsortedSegmentMaxBackwardArguments&) { return "grad_output"; }
+// The members of the argument blocks: each block has some of them.
+#define BARACUDA_MEMBER(NAME)                                       \
+  template <class Block>                                            \
+  auto NAME##_of(const Block& block, int)->decltype(block.NAME) {   \
+    return block.NAME;                                              \
+  }                                                                 \
+  template <class Block>                                            \
+  std::nullptr_t NAME##_of(const Block&, long) {                    \
+    return nullptr;                                                 \
+  }
+BARACUDA_MEMBER(input)
+BARACUDA_MEMBER(output)
+BARACUDA_MEMBER(grad_output)
+BARACUDA_MEMBER(grad_input)
+BARACUDA_MEMBER(arg)
+BARACUDA_MEMBER(segment_ids)
+BARACUDA_MEMBER(offsets)
+#undef BARACUDA_MEMBER
 
-template <typename T, typename ArgumentBlock>
-struct Common {
-  using Arguments = ArgumentBlock;
+template <typename Pointer>
+constexpr bool is_read(const Pointer&) {
+  return std::is_same_v<Pointer, const void*>;
+}
+template <typename Pointer>
+constexpr bool is_written(const Pointer&) {
+  return std::is_same_v<Pointer, void*>;
+}
+
+// Which tensors have a row for each row rather than for each segment.
+template <class Name>
+struct Rows {
+  static constexpr bool kInput = true, kOutput = false, kGradOutput = false;
+};
+template <typename T>
+struct Rows<rule::Gather<T>> {
+  static constexpr bool kInput = false, kOutput = true, kGradOutput = false;
+};
+template <typename T>
+struct Rows<rule::Softmax<T>> {
+  static constexpr bool kInput = true, kOutput = true, kGradOutput = false;
+};
+template <typename T>
+struct Rows<rule::SoftmaxGradient<T>> {
+  static constexpr bool kInput = true, kOutput = true, kGradOutput = true;
+};
+
+// The tensors that a rule calls x, y, s and t.
+template <class Name>
+struct Roles {
+  template <class Block>
+  static void fill(const Block& a, const void** rows, const void** segments) {
+    rows[0] = input_of(a, 0), segments[0] = grad_output_of(a, 0);
+    // The product is formed anew from the rows: the one given may have been rounded to 0 or infinity.
+    segments[1] = output_of(a, 0);
+  }
+};
+template <typename T>
+struct Roles<rule::Gather<T>> {
+  template <class Block>
+  static void fill(const Block& a, const void** rows, const void** segments) {
+    rows[0] = nullptr, segments[1] = nullptr;
+    const bool backward = !std::is_same_v<decltype(grad_output_of(a, 0)), std::nullptr_t>;
+    segments[0] = backward ? grad_output_of(a, 0) : input_of(a, 0);
+  }
+};
+template <typename T>
+struct Roles<rule::SoftmaxGradient<T>> {
+  template <class Block>
+  static void fill(const Block& a, const void** rows, const void**) {
+    rows[0] = output_of(a, 0), rows[1] = grad_output_of(a, 0);
+  }
+};
+
+template <class Name, typename I, Form kForm, class Block>
+struct Op {
+  using Arguments = Block;
   using Problem = segment::Problem;
+  using Buffers = segment::Buffers<Name>;
+  using T = typename Name::Element;
 
-  static Status make_problem(const Arguments& a, Problem* problem) {
-    return segment::make_problem(a.num_inputs, a.embedding_dim, a.num_segments, sizeof(T), rows_of(a), segments_of(a),
-                                 problem);
+  static Status make_problem(const Block& a, Problem* problem) {
+    const bool backward = !std::is_same_v<decltype(grad_output_of(a, 0)), std::nullptr_t>;
+    const char* rows = backward ? "grad_input" : Rows<Name>::kInput ? "input" : "output";
+    const char* segments = backward ? "grad_output" : Rows<Name>::kInput ? "output" : "input";
+    if constexpr (kForm == Form::kOffsets) {
+      BARACUDA_RETURN_IF_FAILED(segment::make_problem("num_rows", a.num_rows, a.embedding_dim, a.num_segments, kForm,
+                                                      sizeof(T), rows, segments, problem));
+    } else {
+      BARACUDA_RETURN_IF_FAILED(segment::make_problem("num_inputs", a.num_inputs, a.embedding_dim, a.num_segments,
+                                                      kForm, sizeof(T), rows, segments, problem));
+    }
+    if (std::is_same_v<decltype(arg_of(a, 0)), std::nullptr_t>) return Status::kOk;
+    int64_t args = 0;
+    return check_count("arg", CheckedCount(sizeof(I)).times(a.num_segments).times(a.embedding_dim), &args);
   }
-};
 
-template <class Rule, typename T, typename I, typename ArgumentBlock>
-struct Select : Common<T, ArgumentBlock> {
-  using Buffers = SelectBuffers<Rule, T, I>;
-
-  static Operands operands(const Problem& p, const ArgumentBlock& a) {
-    return {{{"input", a.input, p.input_numel, sizeof(T), false},
-             {"segment_ids", a.segment_ids, p.n, sizeof(I), false},
-             {"output", a.output, p.output_numel, sizeof(T), true}},
-            3};
+  // The inputs, then the outputs, each in call order.
+  static Operands operands(const Problem& p, const Block& a) {
+    Operands found{};
+    const auto put = [&found](const char* name, const void* pointer, int64_t numel, size_t bytes, bool is_output) {
+      found.items[found.count++] = {name, pointer, numel, bytes, is_output};
+    };
+    const auto numel = [&p](bool rows) { return rows ? p.row_numel : p.segment_numel; };
+    const auto grad_output = grad_output_of(a, 0);
+    const auto input = input_of(a, 0);
+    const auto output = output_of(a, 0);
+    const auto arg = arg_of(a, 0);
+    const auto grad_input = grad_input_of(a, 0);
+    if (is_read(grad_output)) put("grad_output", grad_output, numel(Rows<Name>::kGradOutput), sizeof(T), false);
+    if (is_read(input)) put("input", input, numel(Rows<Name>::kInput), sizeof(T), false);
+    if (is_read(output)) put("output", output, numel(Rows<Name>::kOutput), sizeof(T), false);
+    if (is_read(arg)) put("arg", arg, p.segment_numel, sizeof(I), false);
+    put(kForm == Form::kOffsets ? "offsets" : "segment_ids", index(a), p.index_numel(), sizeof(I), false);
+    if (is_written(output)) put("output", output, numel(Rows<Name>::kOutput), sizeof(T), true);
+    if (is_written(arg)) put("arg", arg, p.segment_numel, sizeof(I), true);
+    if (is_written(grad_input)) put("grad_input", grad_input, p.row_numel, sizeof(T), true);
+    return found;
   }
+
   static size_t workspace_size(const Problem& p) { return segment::workspace_size<Buffers>(p); }
-  static Status launch(const Problem& p, const ArgumentBlock& a, void* workspace, Stream stream) {
-    const Buffers buffers{static_cast<const T*>(a.input), static_cast<const I*>(a.segment_ids),
-                          static_cast<T*>(a.output)};
+
+  // The means of the frozen ABI are called with a count for each segment, and always with some workspace.
+  static size_t least_workspace(const Problem& p) {
+    constexpr bool kMean = std::is_same_v<Name, rule::Mean<T>> || std::is_same_v<Name, rule::MeanGradient<T>>;
+    return kMean && kForm != Form::kOffsets && p.num_segments > 0 ? sizeof(int32_t) * p.num_segments
+                                                                  : workspace_size(p);
+  }
+
+  static Status launch(const Problem& p, const Block& a, void* workspace, Stream stream) {
+    const void* rows[2] = {};
+    const void* segments[2] = {};
+    Roles<Name>::fill(a, rows, segments);
+    Buffers buffers{};
+    for (int i = 0; i < 2; ++i) {
+      buffers.rows[i] = static_cast<const T*>(rows[i]), buffers.segments[i] = static_cast<const T*>(segments[i]);
+    }
+    buffers.index = index(a), buffers.wide_index = sizeof(I) == 8;
+    set_results(a, buffers);
     return segment::launch(p, buffers, workspace, stream);
   }
+
+ private:
+  static const void* index(const Block& a) {
+    if constexpr (kForm == Form::kOffsets) {
+      return a.offsets;
+    } else {
+      return a.segment_ids;
+    }
+  }
+  static void set_results(const Block& a, Buffers& buffers) {
+    const auto arg = arg_of(a, 0);
+    if constexpr (std::is_same_v<decltype(arg), void* const>) {
+      buffers.result_arg = arg;
+    } else {
+      buffers.arg = arg;
+    }
+    const auto grad_input = grad_input_of(a, 0);
+    if constexpr (std::is_same_v<decltype(grad_input), void* const>) {
+      buffers.result = static_cast<T*>(grad_input);
+    } else {
+      buffers.result = static_cast<T*>(output_of(a, 0));
+    }
+  }
 };
 
-template <class Rule, typename T, typename I, typename ArgumentBlock>
-struct SelectBackward : Common<T, ArgumentBlock> {
-  using Buffers = SelectBackwardBuffers<Rule, T, I>;
+}  // namespace
+}  // namespace baracuda::segment
 
-  static Operands operands(const Problem& p, const ArgumentBlock& a) {
-    return {{{"grad_output", a.grad_output, p.output_numel, sizeof(T), false},
-             {"input", a.input, p.input_numel, sizeof(T), false},
-             {"segment_ids", a.segment_ids, p.n, sizeof(I), false},
-             {"grad_input", a.grad_input, p.input_numel, sizeof(T), true}},
-            4};
-  }
-  static size_t workspace_size(const Problem& p) { return segment::workspace_size<Buffers>(p); }
-  static Status launch(const Problem& p, const ArgumentBlock& a, void* workspace, Stream stream) {
-    const Buffers buffers{static_cast<const T*>(a.grad_output), static_cast<const T*>(a.input),
-                          static_cast<const I*>(a.segment_ids), static_cast<T*>(a.grad_input)};
-    return segment::launch(p, buffers, workspace, stream);
-  }
-};
+// The operators: X(name, block, rule), in the three forms of an index. The stamp takes one name per instance.
+#define BARACUDA_FLOAT_OPERATORS(X, FORM, Form)                                               \
+  X(FORM##_MEAN, Form##Mean, Mean)                                                            \
+  X(FORM##_LOGSUMEXP, Form##Logsumexp, LogSumExp)                                             \
+  X(FORM##_SOFTMAX, Form##Softmax, Softmax)                                                   \
+  X(FORM##_MAX_WITH_ARG, Form##MaxWithArg, MaxWithArg)                                        \
+  X(FORM##_MIN_WITH_ARG, Form##MinWithArg, MinWithArg)                                        \
+  X(FORM##_SUM_BACKWARD, Form##SumBackward, Gather)                                           \
+  X(FORM##_MEAN_BACKWARD, Form##MeanBackward, MeanGradient)                                   \
+  X(FORM##_MAX_BACKWARD, Form##MaxBackward, MaxGradient)                                      \
+  X(FORM##_MIN_BACKWARD, Form##MinBackward, MinGradient)                                      \
+  X(FORM##_MAX_EVEN_BACKWARD, Form##MaxEvenBackward, MaxEvenGradient)                         \
+  X(FORM##_MIN_EVEN_BACKWARD, Form##MinEvenBackward, MinEvenGradient)                         \
+  X(FORM##_MAX_WITH_ARG_BACKWARD, Form##MaxWithArgBackward, ArgGradient)                      \
+  X(FORM##_MIN_WITH_ARG_BACKWARD, Form##MinWithArgBackward, ArgGradient)                      \
+  X(FORM##_PROD_BACKWARD, Form##ProdBackward, ProdGradient)                                   \
+  X(FORM##_LOGSUMEXP_BACKWARD, Form##LogsumexpBackward, LogSumExpGradient)                    \
+  X(FORM##_SOFTMAX_BACKWARD, Form##SoftmaxBackward, SoftmaxGradient)
+#define BARACUDA_NUMBER_OPERATORS(X, FORM, Form) \
+  X(FORM##_SUM, Form##Sum, Sum)                  \
+  X(FORM##_MAX, Form##Max, Max)                  \
+  X(FORM##_MIN, Form##Min, Min)                  \
+  X(FORM##_PROD, Form##Prod, Prod)
 
-template <typename T, typename I>
-struct UnsortedMax : Select<Max, T, I, UnsortedSegmentMaxArguments> {};
-template <typename T, typename I>
-struct UnsortedMaxBackward : SelectBackward<Max, T, I, UnsortedSegmentMaxBackwardArguments> {};
+#define BARACUDA_NAME(BLOCK, RULE, FORM)                                                      \
+  template <typename T>                                                                       \
+  using BLOCK##I32 = Op<rule::RULE<T>, int32_t, Form::FORM, BLOCK##Arguments>;                \
+  template <typename T>                                                                       \
+  using BLOCK##I64 = Op<rule::RULE<T>, int64_t, Form::FORM, BLOCK##Arguments>;
+#define BARACUDA_NAME_UNSORTED(NAME, BLOCK, RULE) BARACUDA_NAME(BLOCK, RULE, kUnsorted)
+#define BARACUDA_NAME_SORTED(NAME, BLOCK, RULE) BARACUDA_NAME(BLOCK, RULE, kSorted)
+#define BARACUDA_NAME_OFFSETS(NAME, BLOCK, RULE) BARACUDA_NAME(BLOCK, RULE, kOffsets)
 
-// A stamp takes one name per instance.
-template <typename T>
-using MaxOp = UnsortedMax<T, int32_t>;
-template <typename T>
-using MaxOpI64 = UnsortedMax<T, int64_t>;
-template <typename T>
-using MaxBackwardOp = UnsortedMaxBackward<T, int32_t>;
-template <typename T>
-using MaxBackwardOpI64 = UnsortedMaxBackward<T, int64_t>;
-
+namespace baracuda::segment {
+namespace {
+BARACUDA_FLOAT_OPERATORS(BARACUDA_NAME_UNSORTED, UNSORTED_SEGMENT, UnsortedSegment)
+BARACUDA_NUMBER_OPERATORS(BARACUDA_NAME_UNSORTED, UNSORTED_SEGMENT, UnsortedSegment)
+BARACUDA_FLOAT_OPERATORS(BARACUDA_NAME_SORTED, SEGMENT, Segment)
+BARACUDA_NUMBER_OPERATORS(BARACUDA_NAME_SORTED, SEGMENT, Segment)
+BARACUDA_FLOAT_OPERATORS(BARACUDA_NAME_OFFSETS, SEGMENT_CSR, SegmentCsr)
+BARACUDA_NUMBER_OPERATORS(BARACUDA_NAME_OFFSETS, SEGMENT_CSR, SegmentCsr)
+BARACUDA_NAME_UNSORTED(SEGMENT_GATHER, SegmentGather, Gather)
 }  // namespace
 }  // namespace baracuda::segment
 
 extern "C" {
 using namespace baracuda;
 
-BARACUDA_STAMP_UNSORTED_SEGMENT_MAX(f32, segment::MaxOp<float>)
-BARACUDA_STAMP_UNSORTED_SEGMENT_MAX(f64, segment::MaxOp<double>)
-BARACUDA_STAMP_UNSORTED_SEGMENT_MAX(f16, segment::MaxOp<Half>)
-BARACUDA_STAMP_UNSORTED_SEGMENT_MAX(bf16, segment::MaxOp<Bfloat16>)
-BARACUDA_STAMP_UNSORTED_SEGMENT_MAX(i64idx_f32, segment::MaxOpI64<float>)
-BARACUDA_STAMP_UNSORTED_SEGMENT_MAX(i64idx_f64, segment::MaxOpI64<double>)
-BARACUDA_STAMP_UNSORTED_SEGMENT_MAX(i64idx_f16, segment::MaxOpI64<Half>)
-BARACUDA_STAMP_UNSORTED_SEGMENT_MAX(i64idx_bf16, segment::MaxOpI64<Bfloat16>)
+#define BARACUDA_STAMP_FLOATS(NAME, BLOCK, RULE)                      \
+  BARACUDA_STAMP_##NAME(f32, segment::BLOCK##I32<float>)              \
+  BARACUDA_STAMP_##NAME(f64, segment::BLOCK##I32<double>)             \
+  BARACUDA_STAMP_##NAME(f16, segment::BLOCK##I32<Half>)               \
+  BARACUDA_STAMP_##NAME(bf16, segment::BLOCK##I32<Bfloat16>)          \
+  BARACUDA_STAMP_##NAME(i64idx_f32, segment::BLOCK##I64<float>)       \
+  BARACUDA_STAMP_##NAME(i64idx_f64, segment::BLOCK##I64<double>)      \
+  BARACUDA_STAMP_##NAME(i64idx_f16, segment::BLOCK##I64<Half>)        \
+  BARACUDA_STAMP_##NAME(i64idx_bf16, segment::BLOCK##I64<Bfloat16>)
+#define BARACUDA_STAMP_NUMBERS(NAME, BLOCK, RULE)                     \
+  BARACUDA_STAMP_FLOATS(NAME, BLOCK, RULE)                            \
+  BARACUDA_STAMP_##NAME(i32, segment::BLOCK##I32<int32_t>)            \
+  BARACUDA_STAMP_##NAME(i64, segment::BLOCK##I32<int64_t>)            \
+  BARACUDA_STAMP_##NAME(i64idx_i32, segment::BLOCK##I64<int32_t>)     \
+  BARACUDA_STAMP_##NAME(i64idx_i64, segment::BLOCK##I64<int64_t>)
 
-BARACUDA_STAMP_UNSORTED_SEGMENT_MAX_BACKWARD(f32, segment::MaxBackwardOp<float>)
-BARACUDA_STAMP_UNSORTED_SEGMENT_MAX_BACKWARD(f64, segment::MaxBackwardOp<double>)
-BARACUDA_STAMP_UNSORTED_SEGMENT_MAX_BACKWARD(f16, segment::MaxBackwardOp<Half>)
-BARACUDA_STAMP_UNSORTED_SEGMENT_MAX_BACKWARD(bf16, segment::MaxBackwardOp<Bfloat16>)
-BARACUDA_STAMP_UNSORTED_SEGMENT_MAX_BACKWARD(i64idx_f32, segment::MaxBackwardOpI64<float>)
-BARACUDA_STAMP_UNSORTED_SEGMENT_MAX_BACKWARD(i64idx_f64, segment::MaxBackwardOpI64<double>)
-BARACUDA_STAMP_UNSORTED_SEGMENT_MAX_BACKWARD(i64idx_f16, segment::MaxBackwardOpI64<Half>)
-BARACUDA_STAMP_UNSORTED_SEGMENT_MAX_BACKWARD(i64idx_bf16, segment::MaxBackwardOpI64<Bfloat16>)
+BARACUDA_FLOAT_OPERATORS(BARACUDA_STAMP_FLOATS, UNSORTED_SEGMENT, UnsortedSegment)
+BARACUDA_NUMBER_OPERATORS(BARACUDA_STAMP_NUMBERS, UNSORTED_SEGMENT, UnsortedSegment)
+BARACUDA_FLOAT_OPERATORS(BARACUDA_STAMP_FLOATS, SEGMENT, Segment)
+BARACUDA_NUMBER_OPERATORS(BARACUDA_STAMP_NUMBERS, SEGMENT, Segment)
+BARACUDA_FLOAT_OPERATORS(BARACUDA_STAMP_FLOATS, SEGMENT_CSR, SegmentCsr)
+BARACUDA_NUMBER_OPERATORS(BARACUDA_STAMP_NUMBERS, SEGMENT_CSR, SegmentCsr)
+BARACUDA_STAMP_FLOATS(SEGMENT_GATHER, SegmentGather, Gather)
 }

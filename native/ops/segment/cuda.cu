@@ -1,150 +1,125 @@
 // SPDX-License-Identifier: Apache-2.0
-// Segment selections on CUDA: which path a problem takes, its scratch and its launches.
+// The segment operators on CUDA: which path a problem takes, its scratch and its launches.
 #include "core/checked.h"
 #include "core/cuda_launch.cuh"
-#include "ops/segment/cuda_chunks.cuh"
+#include "ops/segment/cuda_maps.cuh"
+#include "ops/segment/cuda_order.cuh"
 #include "ops/segment/cuda_pieces.cuh"
-#include "ops/segment/cuda_sort.cuh"
 #include "ops/segment/cuda_table.cuh"
 #include "ops/segment/launch.h"
 
 namespace baracuda::segment {
 namespace {
 
-// The scratch of one call and how its work is cut.
-template <class Side>
+// The scratch of one call.
+template <class Name>
 struct Plan {
-  using T = typename Side::Element;
   WorkspaceLayout layout;
-  Sorter sorter;
-  Shape shape;
-  Chunks chunks;
-  Pieces<T> pieces;
-  uint8_t* present;  // [num_segments], forward alone
+  Orderer orderer;
+  Parts<Rule<Name>> parts;
 
-  Plan(const Problem& p, void* workspace)
-      : sorter(p, layout, workspace),
-        shape(shape_for(p, Pieces<T>::bytes_per_column(Side::kWithRows))),
-        chunks{p.n, shape.chunk()},
-        pieces(p, chunks, Side::kWithRows, layout, workspace),
-        present(workspace_array<uint8_t>(workspace, layout.reserve<uint8_t>(Side::kWithRows ? 0 : p.num_segments))) {}
+  Plan(const Problem& p, void* workspace) : orderer(p, layout, workspace), parts(p, layout, workspace) {}
 };
 
-template <class Side, int V>
-Status enqueue_chunks(const Plan<Side>& plan, const Side& side, Stream stream) {
-  using T = typename Side::Element;
-  const Record* list = plan.sorter.list();
-  const uint32_t blocks = blocks_for(plan.chunks.count() * blocks_of_columns(side.d, plan.shape, V), 1);
-  BARACUDA_RETURN_IF_FAILED(launch_kernel("segment chunk kernel", own_chunks<Side, V>, blocks, kThreads,
-                                          BlockTables<Side, V>::bytes(plan.shape), stream, side, plan.shape,
-                                          plan.chunks, list, plan.pieces));
-  const int64_t windows = (plan.chunks.count() + kJoinWarps - 1) / kJoinWarps;
-  BARACUDA_RETURN_IF_FAILED(launch_kernel("segment join kernel", join_chunks<Side>,
-                                          blocks_for(windows * ((static_cast<int64_t>(side.d) + 31) / 32), 1),
-                                          kJoinThreads, 0, stream, side, plan.chunks, list, plan.pieces));
-  if constexpr (Side::kWithRows) {
-    return launch_kernel("segment finish kernel", finish_chunks<Bits<T>, V>, blocks, kThreads, 0, stream, side.gradient,
-                         plan.shape, plan.chunks, list, plan.pieces.rows, plan.pieces.starts);
+template <int V, class Name>
+Status enqueue_pieces(const Side<Name>& side, const List& list, const Parts<Rule<Name>>& parts, Stream stream) {
+  const Shape shape(list, side.d, V);
+  const uint32_t blocks = shape.blocks(list.n);
+  BARACUDA_RETURN_IF_FAILED(launch_early("segment piece kernel", reduce_pieces<Name, V>, blocks, kThreads, 0,
+                                                    stream, side, shape, list, parts));
+  // No segment of several pieces.
+  if (list.n <= list.piece_rows()) return Status::kOk;
+  const int64_t windows = (slot_count(list.n, list.piece_bits) / 2 + kJoinWarps - 1) / kJoinWarps;
+  BARACUDA_RETURN_IF_FAILED(launch_early(
+      "segment join kernel", join_parts<Name>, blocks_for(windows * ((static_cast<int64_t>(side.d) + 31) / 32), 1),
+      kJoinThreads, 0, stream, side, list, parts));
+  if constexpr (!Side<Name>::kReduces) {
+    return launch_early("segment finish kernel", finish_parts<Name, V>, blocks, kThreads, 0, stream, side,
+                                   shape, list, parts);
+  }
+  return Status::kOk;
+}
+
+// Rules that read rows once and are cheap to compute are limited by memory and take as many columns as an access holds;
+// the registers of the others hold two.
+template <class Name>
+constexpr int most_columns() {
+  using Fold = Rule<Name>;
+  if constexpr (Fold::kKind == Kind::kReduce) {
+    return std::is_same_v<typename Fold::First, typename Fold::Second> ? 2 : 4;
   } else {
-    return launch_kernel("segment fill kernel", fill_empty<Bits<T>>,
-                         blocks_for((static_cast<int64_t>(side.num_segments) + 31) / 32 *
-                                        ((side.d + kFillColumns - 1) / kFillColumns),
-                                    1),
-                         kThreads, 0, stream, side.d, side.num_segments, plan.present,
-                         bits_as<Bits<T>>(of_no_rows<T>(typename Side::Rule{})), bits_of(side.output));
+    return Fold::kAnyGrouping && !Fold::kReadsRowsAgain ? 4 : 2;
   }
 }
 
-template <class Side>
-Status enqueue_sorted(const Plan<Side>& plan, const Side& side, const Ids& ids, uintptr_t addresses, Stream stream) {
-  using T = typename Side::Element;
-  BARACUDA_RETURN_IF_FAILED(plan.sorter.enqueue(ids, stream));
+template <class Name>
+Status enqueue_folds(const Problem& p, const Buffers<Name>& b, void* workspace, Stream stream) {
+  using T = typename Name::Element;
+  const Plan<Name> plan(p, workspace);
+  const Side<Name> side(p, b);
+  List list;
+  BARACUDA_RETURN_IF_FAILED(
+      plan.orderer.enqueue(Index(b.index, b.wide_index, p.num_segments), plan.parts.piece_bits, stream, &list));
   // Wider accesses only as far as a row still fills a warp.
-  switch (columns_per_access(side.d, sizeof(T), addresses, side.d > 64 ? 4 : side.d > 32 ? 2 : 1)) {
-    case 4:
-      if constexpr (sizeof(T) <= 4) return enqueue_chunks<Side, 4>(plan, side, stream);
-      [[fallthrough]];
-    case 2:
-      return enqueue_chunks<Side, 2>(plan, side, stream);
-    default:
-      return enqueue_chunks<Side, 1>(plan, side, stream);
+  const int columns = columns_per_access(p.d, sizeof(T), addresses_of(b), p.d > 64 ? 4 : p.d > 32 ? 2 : 1);
+  constexpr int kMost = sizeof(T) <= 4 ? most_columns<Name>() : 2;
+  if constexpr (kMost == 4) {
+    if (columns == 4) BARACUDA_RETURN_IF_FAILED(enqueue_pieces<4>(side, list, plan.parts, stream));
+  }
+  if (columns == 2 || (columns == 4 && kMost == 2)) {
+    BARACUDA_RETURN_IF_FAILED(enqueue_pieces<2>(side, list, plan.parts, stream));
+  }
+  if (columns == 1) BARACUDA_RETURN_IF_FAILED(enqueue_pieces<1>(side, list, plan.parts, stream));
+  if constexpr (Side<Name>::kReduces) {
+    const int64_t blocks =
+        (static_cast<int64_t>(p.num_segments) + 31) / 32 * ((p.d + kFillColumns - 1) / kFillColumns);
+    return launch_early("segment fill kernel", fill_empty<Bits<T>>, blocks_for(blocks, 1), kFillThreads, 0,
+                                   stream, list, p.d, bits_as<Bits<T>>(Rule<Name>::of_no_rows()), bits_of(b.result),
+                                   b.result_arg, b.wide_index);
+  }
+  return Status::kOk;
+}
+
+template <class Name>
+Status run(const Problem& p, const Buffers<Name>& b, void* workspace, Stream stream) {
+  using T = typename Name::Element;
+  if constexpr (Rule<Name>::kKind != Kind::kReduce) {
+    // No segment to read from.
+    if (p.num_segments == 0) return enqueue_zeros(b.result, static_cast<size_t>(p.row_numel) * sizeof(T), stream);
+  }
+  if constexpr (Rule<Name>::kKind == Kind::kMap) {
+    return enqueue_map(p, b, workspace, stream);
+  } else {
+    if constexpr (may_take_table<Name>()) {
+      if (takes_table<Name>(p)) return enqueue_table(p, b, workspace, stream);
+    }
+    return enqueue_folds(p, b, workspace, stream);
   }
 }
 
-template <class Rule, typename T, typename I>
-Status enqueue_sorted(const Problem& p, const SelectBuffers<Rule, T, I>& b, void* workspace, Stream stream) {
-  const Plan<Forward<Rule, T>> plan(p, workspace);
-  const Forward<Rule, T> side{p.d, p.num_segments, b.input, b.output, plan.present};
-  BARACUDA_RETURN_IF_FAILED(enqueue_zeros(plan.present, static_cast<size_t>(p.num_segments), stream));
-  return enqueue_sorted(plan, side, Ids(b.segment_ids, p.num_segments), addresses_of(b), stream);
-}
-
-template <class Rule, typename T, typename I>
-Status enqueue_sorted(const Problem& p, const SelectBackwardBuffers<Rule, T, I>& b, void* workspace, Stream stream) {
-  const Plan<Backward<Rule, T>> plan(p, workspace);
-  const Backward<Rule, T> side{
-      p.d, p.num_segments, b.input, {p.d, p.num_segments, bits_of(b.grad_output), bits_of(b.grad_input)}};
-  return enqueue_sorted(plan, side, Ids(b.segment_ids, p.num_segments), addresses_of(b), stream);
-}
-
-// The table is the faster path where it fits; f64 does not fit a candidate. Like the workspace, the choice follows from
-// the scalars alone.
-template <typename T>
-bool takes_table(const Problem& p) {
-  return sizeof(T) <= kCandidateBytes && fits_table(p);
-}
-
-template <class Rule, typename T, typename I>
-Status run(const Problem& p, const SelectBuffers<Rule, T, I>& b, void* workspace, Stream stream) {
-  if constexpr (sizeof(T) <= kCandidateBytes) {
-    if (takes_table<T>(p)) return enqueue_table(p, b, workspace, stream);
+template <class Name>
+size_t bytes_of(const Problem& p) {
+  constexpr Kind kKind = Rule<Name>::kKind;
+  if (kKind != Kind::kReduce && p.num_segments == 0) return 0;
+  if constexpr (kKind == Kind::kMap) {
+    return MapPlan<Name>(p, nullptr).layout.bytes();
+  } else {
+    if (takes_table<Name>(p)) return TablePlan(p, kKind == Kind::kDistribute, nullptr).layout.bytes();
+    return Plan<Name>(p, nullptr).layout.bytes();
   }
-  return enqueue_sorted(p, b, workspace, stream);
-}
-
-template <class Rule, typename T, typename I>
-Status run(const Problem& p, const SelectBackwardBuffers<Rule, T, I>& b, void* workspace, Stream stream) {
-  if (p.num_segments == 0) {
-    return enqueue_zeros(b.grad_input, static_cast<size_t>(p.input_numel) * sizeof(T), stream);
-  }
-  if constexpr (sizeof(T) <= kCandidateBytes) {
-    if (takes_table<T>(p)) return enqueue_table(p, b, workspace, stream);
-  }
-  return enqueue_sorted(p, b, workspace, stream);
-}
-
-template <class Rule, typename T, typename I>
-size_t bytes_of(const Problem& p, const SelectBuffers<Rule, T, I>*) {
-  if (takes_table<T>(p)) return TablePlan(p, false, nullptr).layout.bytes();
-  return Plan<Forward<Rule, T>>(p, nullptr).layout.bytes();
-}
-template <class Rule, typename T, typename I>
-size_t bytes_of(const Problem& p, const SelectBackwardBuffers<Rule, T, I>*) {
-  if (p.num_segments == 0) return 0;
-  if (takes_table<T>(p)) return TablePlan(p, true, nullptr).layout.bytes();
-  return Plan<Backward<Rule, T>>(p, nullptr).layout.bytes();
 }
 
 }  // namespace
 
-template <typename Buffers>
+template <class Buffers>
 size_t workspace_size(const Problem& problem) {
-  return bytes_of(problem, static_cast<const Buffers*>(nullptr));
+  return bytes_of<typename Buffers::Rule>(problem);
 }
 
-#define BARACUDA_PROVIDE(BUFFERS)           \
-  BARACUDA_PROVIDE_LAUNCH(Problem, BUFFERS) \
-  template size_t workspace_size<BUFFERS>(const Problem&);
-#define BARACUDA_PROVIDE_TYPES(BUFFERS) \
-  BARACUDA_PROVIDE(BUFFERS<float>)      \
-  BARACUDA_PROVIDE(BUFFERS<double>)     \
-  BARACUDA_PROVIDE(BUFFERS<Half>)       \
-  BARACUDA_PROVIDE(BUFFERS<Bfloat16>)
-BARACUDA_PROVIDE_TYPES(MaxBuffers)
-BARACUDA_PROVIDE_TYPES(MaxBuffersI64)
-BARACUDA_PROVIDE_TYPES(MaxBackwardBuffers)
-BARACUDA_PROVIDE_TYPES(MaxBackwardBuffersI64)
-#undef BARACUDA_PROVIDE_TYPES
+#define BARACUDA_PROVIDE(RULE, T)                         \
+  BARACUDA_PROVIDE_LAUNCH(Problem, Buffers<rule::RULE<T>>) \
+  template size_t workspace_size<Buffers<rule::RULE<T>>>(const Problem&);
+BARACUDA_SEGMENT_RULES(BARACUDA_PROVIDE)
 #undef BARACUDA_PROVIDE
 
 }  // namespace baracuda::segment

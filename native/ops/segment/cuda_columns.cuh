@@ -6,6 +6,7 @@
 #include "core/cuda_launch.cuh"
 #include "core/dtype.h"
 #include "ops/segment/launch.h"
+#include "ops/segment/math.h"
 
 namespace baracuda::segment {
 namespace {
@@ -80,28 +81,33 @@ inline int columns_per_access(int32_t d, size_t element_bytes, uintptr_t address
   return columns;
 }
 
-// The addresses, or'ed, of all tensors of rows.
-inline uintptr_t address(const void* pointer) { return reinterpret_cast<uintptr_t>(pointer); }
-template <class Rule, typename T, typename I>
-uintptr_t addresses_of(const SelectBuffers<Rule, T, I>& b) {
-  return address(b.input) | address(b.output);
-}
-template <class Rule, typename T, typename I>
-uintptr_t addresses_of(const SelectBackwardBuffers<Rule, T, I>& b) {
-  return address(b.input) | address(b.grad_output) | address(b.grad_input);
+// The addresses, or'ed, of all tensors of columns that are read or written by several columns at once.
+template <class Name>
+uintptr_t addresses_of(const Buffers<Name>& b) {
+  uintptr_t all = reinterpret_cast<uintptr_t>(b.result);
+  for (int i = 0; i < 2; ++i) {
+    all |= reinterpret_cast<uintptr_t>(b.rows[i]) | reinterpret_cast<uintptr_t>(b.segments[i]);
+  }
+  return all;
 }
 
-// Ids of either width, read as 32-bit words without a branch: one kernel serves both and its loads stay together.
-struct Ids {
+// Ids, offsets or rows of either width, read as 32-bit words without a branch: one kernel serves both and its loads
+// stay together.
+struct Index {
   const uint32_t* words;
-  int32_t wide;  // 1 for 64-bit ids, else 0
+  int32_t wide;  // 1 for 64 bits, else 0
   int32_t num_segments;
 
-  Ids(const int32_t* ids, int32_t num_segments)
-      : words(reinterpret_cast<const uint32_t*>(ids)), wide(0), num_segments(num_segments) {}
-  Ids(const int64_t* ids, int32_t num_segments)
-      : words(reinterpret_cast<const uint32_t*>(ids)), wide(1), num_segments(num_segments) {}
+  BARACUDA_HD Index(const void* data, bool is_wide, int32_t segments)
+      : words(static_cast<const uint32_t*>(data)), wide(is_wide ? 1 : 0), num_segments(segments) {}
 
+  // The number itself.
+  __device__ __forceinline__ int64_t operator[](int64_t i) const {
+    const uint32_t* word = words + (i << wide);
+    const uint32_t upper = wide != 0 ? word[wide] : static_cast<uint32_t>(static_cast<int32_t>(word[0]) >> 31);
+    return static_cast<int64_t>(static_cast<uint64_t>(upper) << 32 | word[0]);
+  }
+  // The key of an id.
   __device__ __forceinline__ int32_t key(int64_t row) const {
     const uint32_t* id = words + (row << wide);
     // A narrow id's upper word is itself, masked away.
@@ -109,6 +115,15 @@ struct Ids {
     return key_of(static_cast<uint64_t>(upper) << 32 | id[0], num_segments);
   }
 };
+
+// Stores rows in the width of the index.
+__device__ __forceinline__ void store_row_index(void* rows, bool wide, int64_t at, int64_t row) {
+  if (wide) {
+    static_cast<int64_t*>(rows)[at] = row;
+  } else {
+    static_cast<int32_t*>(rows)[at] = static_cast<int32_t>(row);
+  }
+}
 
 inline Status enqueue_zeros(void* memory, size_t bytes, Stream stream) {
   const cudaError_t error = cudaMemsetAsync(memory, 0, bytes, static_cast<cudaStream_t>(stream));

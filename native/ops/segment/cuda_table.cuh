@@ -21,12 +21,26 @@ constexpr int64_t kTableEntries = 4096;
 constexpr int kGradientThreads = 256;
 constexpr int32_t kTableColumns = kGradientThreads;
 
-// A candidate (math.h) holds so much of a value.
+// A candidate holds so much of a value.
 constexpr size_t kCandidateBytes = 4;
 
-inline bool fits_table(const Problem& p) { return p.d <= kTableColumns && p.output_numel <= kTableEntries; }
+inline bool fits_table(const Problem& p) { return p.d <= kTableColumns && p.segment_numel <= kTableEntries; }
 
 using Candidate = unsigned long long;  // what CUDA's 64-bit atomics take
+
+// A value of at most 32 bits and its row as one integer, for selections in any order: the largest wins, 0 is below all.
+template <class Order>
+__device__ __forceinline__ Candidate candidate(float value, int32_t row) {
+  const uint32_t bits = bits_as<uint32_t>(value);
+  const int32_t magnitude = static_cast<int32_t>(bits & 0x7fffffffu);
+  const int32_t number = Order::ordered(bits >> 31 != 0 ? -magnitude : magnitude);
+  const uint32_t ordered = static_cast<uint32_t>(magnitude > 0x7f800000 ? INT32_MAX : number) ^ 0x80000000u;
+  return static_cast<uint64_t>(ordered) << 32 | ~static_cast<uint32_t>(row);
+}
+// The row of a candidate; of 0 it is -1, which is no row.
+__device__ __forceinline__ int32_t row_of(Candidate candidate) {
+  return static_cast<int32_t>(~static_cast<uint32_t>(candidate));
+}
 
 // How a block's threads lie over rows: `lanes` of them share a row, and a block takes `rows` rows at once. Threads that
 // make no whole row are idle.
@@ -43,17 +57,17 @@ struct RowShape {
   }
 };
 
-template <class Rule, typename T, int V>
+template <class Order, typename T, int V>
 __global__ void __launch_bounds__(kTableThreads, 1)
-    select_in_table(Problem p, RowShape shape, const T* input, Ids ids, Candidate* winners) {
+    select_in_table(Problem p, RowShape shape, const T* input, Index ids, Candidate* winners) {
   extern __shared__ __align__(16) unsigned char shared_bytes[];
-  const int32_t entries = static_cast<int32_t>(p.output_numel);
+  const int32_t entries = static_cast<int32_t>(p.segment_numel);
   Candidate* table = reinterpret_cast<Candidate*>(shared_bytes);
   // A value of the table, perhaps not the latest: what it beats needs no closer look.
   volatile float* seen = reinterpret_cast<float*>(table + entries);
   for (int32_t i = threadIdx.x; i < entries; i += kTableThreads) {
     table[i] = 0;
-    seen[i] = of_no_rows<float>(Rule{});
+    seen[i] = Order::ordered(1) > 0 ? Limits<float>::lowest() : Limits<float>::highest();
   }
   __syncthreads();
   const int32_t column = threadIdx.x % shape.lanes * V;
@@ -74,8 +88,8 @@ __global__ void __launch_bounds__(kTableThreads, 1)
       for (int k = 0; k < V; ++k) {
         const int32_t entry = keys[u] * p.d + column + k;
         const float value = widen(row_values.at[k]), held = seen[entry];
-        if (wins(Rule{}, held, value)) continue;
-        const Candidate mine = candidate(Rule{}, value, static_cast<int32_t>(first + u * shape.rows));
+        if (Order::wins(held, value)) continue;
+        const Candidate mine = candidate<Order>(value, static_cast<int32_t>(first + u * shape.rows));
         if (mine <= *static_cast<volatile Candidate*>(table + entry)) continue;
         atomicMax(table + entry, mine);
         seen[entry] = value;
@@ -91,7 +105,7 @@ __global__ void __launch_bounds__(kTableThreads, 1)
 template <typename W>
 __global__ void __launch_bounds__(kTableThreads)
     output_of_table(Problem p, const W* input, const Candidate* winners, W of_no_rows, W* output) {
-  for (int64_t i = grid_thread(); i < p.output_numel; i += grid_threads()) {
+  for (int64_t i = grid_thread(); i < p.segment_numel; i += grid_threads()) {
     const int32_t row = row_of(winners[i]);
     output[i] = row >= 0 ? input[static_cast<int64_t>(row) * p.d + i % p.d] : of_no_rows;
   }
@@ -105,7 +119,7 @@ __global__ void __launch_bounds__(kTableThreads)
 
 template <typename W, int V>
 __global__ void __launch_bounds__(kGradientThreads, 4)
-    gradient_of_table(Problem p, RowShape shape, const W* grad_output, Ids ids, const int32_t* winners,
+    gradient_of_table(Problem p, RowShape shape, const W* grad_output, Index ids, const int32_t* winners,
                       W* grad_input) {
   const int32_t column = threadIdx.x % shape.lanes * V;
   for (int64_t first = shape.first_row(p.n); first < p.n; first += gridDim.x * shape.batch()) {
@@ -139,55 +153,83 @@ struct TablePlan {
   int32_t* rows;       // the same, for a gradient
 
   TablePlan(const Problem& p, bool with_rows, void* workspace)
-      : winners(workspace_array<Candidate>(workspace, layout.reserve<Candidate>(p.output_numel))),
-        rows(workspace_array<int32_t>(workspace, layout.reserve<int32_t>(with_rows ? p.output_numel : 0))) {}
+      : winners(workspace_array<Candidate>(workspace, layout.reserve<Candidate>(p.segment_numel))),
+        rows(workspace_array<int32_t>(workspace, layout.reserve<int32_t>(with_rows ? p.segment_numel : 0))) {}
 };
 
-template <class Rule, int V, typename T>
-Status enqueue_winners(const Problem& p, const T* input, const Ids& ids, Candidate* winners, Stream stream) {
+template <class Order, int V, typename T>
+Status enqueue_winners(const Problem& p, const T* input, const Index& ids, Candidate* winners, Stream stream) {
   const RowShape shape(p.d, V, kTableThreads);
   const uint32_t batches = blocks_for(p.n, shape.batch());
   DeviceTraits device{};
   BARACUDA_RETURN_IF_FAILED(device_traits(&device));
   const uint32_t most = static_cast<uint32_t>(device.multiprocessors);
-  BARACUDA_RETURN_IF_FAILED(enqueue_zeros(winners, static_cast<size_t>(p.output_numel) * sizeof(Candidate), stream));
-  return launch_kernel("segment table kernel", select_in_table<Rule, T, V>, batches < most ? batches : most,
-                       kTableThreads, static_cast<size_t>(p.output_numel) * (sizeof(Candidate) + sizeof(float)), stream,
-                       p, shape, input, ids, winners);
+  BARACUDA_RETURN_IF_FAILED(enqueue_zeros(winners, static_cast<size_t>(p.segment_numel) * sizeof(Candidate), stream));
+  return launch_kernel("segment table kernel", select_in_table<Order, T, V>, batches < most ? batches : most,
+                       kTableThreads, static_cast<size_t>(p.segment_numel) * (sizeof(Candidate) + sizeof(float)),
+                       stream, p, shape, input, ids, winners);
 }
 
 template <int V, typename W>
-Status enqueue_gradient(const Problem& p, const W* grad_output, const Ids& ids, const TablePlan& plan, W* grad_input,
+Status enqueue_gradient(const Problem& p, const W* grad_output, const Index& ids, const TablePlan& plan, W* grad_input,
                         Stream stream) {
   BARACUDA_RETURN_IF_FAILED(launch_kernel("segment row kernel", rows_of_table,
-                                          blocks_for(p.output_numel, kTableThreads), kTableThreads, 0, stream,
-                                          p.output_numel, plan.winners, plan.rows));
+                                          blocks_for(p.segment_numel, kTableThreads), kTableThreads, 0, stream,
+                                          p.segment_numel, plan.winners, plan.rows));
   const RowShape shape(p.d, V, kGradientThreads);
   return launch_kernel("segment gradient kernel", gradient_of_table<W, V>, blocks_for(p.n, shape.batch()),
                        kGradientThreads, 0, stream, p, shape, grad_output, ids, plan.rows, grad_input);
 }
 
-template <class Rule, typename T, typename I>
-Status enqueue_table(const Problem& p, const SelectBuffers<Rule, T, I>& b, void* workspace, Stream stream) {
-  const TablePlan plan(p, false, workspace);
-  const Ids ids(b.segment_ids, p.num_segments);
-  const bool four = columns_per_access(p.d, sizeof(T), addresses_of(b), 4) == 4;
-  BARACUDA_RETURN_IF_FAILED((four ? enqueue_winners<Rule, 4>(p, b.input, ids, plan.winners, stream)
-                                  : enqueue_winners<Rule, 1>(p, b.input, ids, plan.winners, stream)));
-  return launch_kernel("segment output kernel", output_of_table<Bits<T>>, blocks_for(p.output_numel, kTableThreads),
-                       kTableThreads, 0, stream, p, bits_of(b.input), plan.winners,
-                       bits_as<Bits<T>>(of_no_rows<T>(Rule{})), bits_of(b.output));
+// The rules that the table serves.
+template <class Name>
+struct TableRule {
+  static constexpr bool kServes = false;
+};
+template <class TheOrder>
+struct Served {
+  static constexpr bool kServes = true;
+  using Order = TheOrder;
+};
+template <typename T>
+struct TableRule<rule::Max<T>> : Served<Largest> {};
+template <typename T>
+struct TableRule<rule::Min<T>> : Served<Smallest> {};
+template <typename T>
+struct TableRule<rule::MaxGradient<T>> : Served<Largest> {};
+template <typename T>
+struct TableRule<rule::MinGradient<T>> : Served<Smallest> {};
+
+// The table is the faster path where it fits; wider values do not fit a candidate, and its order is that of floats.
+// Like the workspace, the choice follows from the scalars alone.
+template <class Name>
+constexpr bool may_take_table() {
+  using T = typename Name::Element;
+  return TableRule<Name>::kServes && sizeof(T) <= kCandidateBytes && !std::is_integral_v<T>;
+}
+template <class Name>
+bool takes_table(const Problem& p) {
+  return may_take_table<Name>() && p.form == Form::kUnsorted && p.n > 0 && fits_table(p);
 }
 
-template <class Rule, typename T, typename I>
-Status enqueue_table(const Problem& p, const SelectBackwardBuffers<Rule, T, I>& b, void* workspace, Stream stream) {
-  const TablePlan plan(p, true, workspace);
-  const Ids ids(b.segment_ids, p.num_segments);
+template <class Name>
+Status enqueue_table(const Problem& p, const Buffers<Name>& b, void* workspace, Stream stream) {
+  using T = typename Name::Element;
+  using Order = typename TableRule<Name>::Order;
+  constexpr bool kReduces = Rule<Name>::kKind == Kind::kReduce;
+  const TablePlan plan(p, !kReduces, workspace);
+  const Index ids(b.index, b.wide_index, p.num_segments);
   const bool four = columns_per_access(p.d, sizeof(T), addresses_of(b), 4) == 4;
-  BARACUDA_RETURN_IF_FAILED((four ? enqueue_winners<Rule, 4>(p, b.input, ids, plan.winners, stream)
-                                  : enqueue_winners<Rule, 1>(p, b.input, ids, plan.winners, stream)));
-  return four ? enqueue_gradient<4>(p, bits_of(b.grad_output), ids, plan, bits_of(b.grad_input), stream)
-              : enqueue_gradient<1>(p, bits_of(b.grad_output), ids, plan, bits_of(b.grad_input), stream);
+  BARACUDA_RETURN_IF_FAILED((four ? enqueue_winners<Order, 4>(p, b.rows[0], ids, plan.winners, stream)
+                                  : enqueue_winners<Order, 1>(p, b.rows[0], ids, plan.winners, stream)));
+  if constexpr (kReduces) {
+    return launch_kernel("segment output kernel", output_of_table<Bits<T>>, blocks_for(p.segment_numel, kTableThreads),
+                         kTableThreads, 0, stream, p, bits_of(b.rows[0]), plan.winners,
+                         bits_as<Bits<T>>(Rule<Name>::of_no_rows()), bits_of(b.result));
+  } else {
+    return four ? enqueue_gradient<4>(p, bits_of(b.segments[0]), ids, plan, bits_of(b.result), stream)
+                : enqueue_gradient<1>(p, bits_of(b.segments[0]), ids, plan, bits_of(b.result), stream);
+  }
 }
 
 }  // namespace

@@ -5,48 +5,31 @@
 #include <cstddef>
 
 #include "core/backend.h"
-#include "core/dtype.h"
-#include "ops/segment/math.h"
 #include "ops/segment/problem.h"
+#include "ops/segment/rules.h"
 
 namespace baracuda::segment {
 
-// A selection by `R` over rows of T with ids of I, and its gradient.
-template <class R, typename T, typename I>
-struct SelectBuffers {
-  using Rule = R;
-  using Element = T;
-  const T* input;
-  const I* segment_ids;
-  T* output;
+// The tensors of one call; NULL where an operator has none.
+template <class Name>
+struct Buffers {
+  using Rule = Name;
+  using T = typename Name::Element;
+  const T* rows[2];      // [n][d] each: x and y of math.h
+  const T* segments[2];  // [num_segments][d] each: s and t
+  const void* index;     // ids [n] or offsets [num_segments + 1]
+  const void* arg;       // [num_segments][d]: rows, in the type of the index
+  T* result;             // [n][d] or [num_segments][d]
+  void* result_arg;      // [num_segments][d]: rows, in the type of the index
+  bool wide_index;       // whether the index and args are of 64 bits
 };
-
-template <class R, typename T, typename I>
-struct SelectBackwardBuffers {
-  using Rule = R;
-  using Element = T;
-  const T* grad_output;
-  const T* input;
-  const I* segment_ids;
-  T* grad_input;
-};
-
-// One name per instance of T, as the stamps need.
-template <typename T>
-using MaxBuffers = SelectBuffers<Max, T, int32_t>;
-template <typename T>
-using MaxBuffersI64 = SelectBuffers<Max, T, int64_t>;
-template <typename T>
-using MaxBackwardBuffers = SelectBackwardBuffers<Max, T, int32_t>;
-template <typename T>
-using MaxBackwardBuffersI64 = SelectBackwardBuffers<Max, T, int64_t>;
 
 // Bytes of scratch for one call, from the problem's scalars alone.
-template <typename Buffers>
+template <class Buffers>
 size_t workspace_size(const Problem& problem);
 
 // Enqueues the call. Every output element is written; `workspace` holds workspace_size bytes, 16-byte aligned.
-template <typename Buffers>
+template <class Buffers>
 Status launch(const Problem& problem, const Buffers& buffers, void* workspace, Stream stream);
 
 }  // namespace baracuda::segment

@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// The formulas of the segment operators, shared by both backends: which segment a row has, which of two values wins.
+// The formulas of the segment operators, shared by both backends: which segment a row has, what a rule keeps of a
+// segment's column and what it makes of it. Adding an operator is adding a Rule here.
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 #include "core/dtype.h"
+#include "core/float_math.h"
 #include "core/host_device.h"
+#include "core/transcendental.h"
+#include "ops/segment/rules.h"
 
 namespace baracuda::segment {
-
-// The selection rules: names only, since they are part of the names of symbols. What they do is below.
-struct Max {};
-
 namespace {
 
 // An id's bits as an unsigned number: a negative id is a large one, and the upper half of a 64-bit id counts.
@@ -23,7 +24,26 @@ BARACUDA_HD int32_t key_of(uint64_t id, int32_t num_segments) {
   return id < static_cast<uint64_t>(num_segments) ? static_cast<int32_t>(id) : num_segments;
 }
 
+// Values are chosen by their bits, never by arithmetic.
+template <typename T>
+BARACUDA_HD T choose(bool first, T a, T b) {
+  return first ? a : b;
+}
+BARACUDA_HD Half choose(bool first, Half a, Half b) { return Half{first ? a.bits : b.bits}; }
+BARACUDA_HD Bfloat16 choose(bool first, Bfloat16 a, Bfloat16 b) { return Bfloat16{first ? a.bits : b.bits}; }
+BARACUDA_HD int32_t choose(bool first, int32_t a, int32_t b) {
+#if defined(__CUDA_ARCH__)
+  return first ? a : b;
+#else
+  // Beside 16-bit values, compilers turn `?:` into branches.
+  const int32_t mask = -static_cast<int32_t>(first);
+  return (a & mask) | (b & ~mask);
+#endif
+}
+
 // A number that compares as the value does: -0 equal to +0, every NaN alike.
+BARACUDA_HD int32_t comparable(int32_t x) { return x; }
+BARACUDA_HD int64_t comparable(int64_t x) { return x; }
 BARACUDA_HD float comparable(float x) { return x; }
 BARACUDA_HD double comparable(double x) { return x; }
 #if defined(__CUDA_ARCH__)
@@ -32,69 +52,398 @@ BARACUDA_HD float comparable(Half x) { return widen(x); }
 BARACUDA_HD float comparable(Bfloat16 x) { return widen(x); }
 #else
 // The same order in 16 bits, for twice the lanes and without the f16 conversion, which compilers do not vectorise: sign
-// and magnitude become two's complement, NaN the largest number. `infinity` is its bits.
+// and magnitude become two's complement, NaN the smallest number, which no other value has.
+constexpr int16_t kNan16 = INT16_MIN;
 BARACUDA_HD int16_t comparable_bits(uint16_t bits, int16_t infinity) {
   const int16_t magnitude = static_cast<int16_t>(bits & 0x7fff);
   const int16_t sign = static_cast<int16_t>(-(bits >> 15));
   const int16_t number = static_cast<int16_t>((magnitude ^ sign) - sign);
-  return magnitude > infinity ? INT16_MAX : number;
+  return magnitude > infinity ? kNan16 : number;
 }
 BARACUDA_HD int16_t comparable(Half x) { return comparable_bits(x.bits, 0x7c00); }
 BARACUDA_HD int16_t comparable(Bfloat16 x) { return comparable_bits(x.bits, 0x7f80); }
 #endif
 
-template <typename T>
-BARACUDA_HD T negative_infinity();
-template <>
-BARACUDA_HD float negative_infinity<float>() {
-  return bits_as<float>(0xff800000u);
-}
-template <>
-BARACUDA_HD double negative_infinity<double>() {
-  return bits_as<double>(static_cast<uint64_t>(0xfff0000000000000u));
-}
-template <>
-BARACUDA_HD Half negative_infinity<Half>() {
-  return Half{0xfc00u};
-}
-template <>
-BARACUDA_HD Bfloat16 negative_infinity<Bfloat16>() {
-  return Bfloat16{0xff80u};
+// No short circuits: the loops over columns must stay free of branches.
+template <typename Number>
+BARACUDA_HD bool is_nan(Number x) {
+  return x != x;
 }
 
-// Whether a later row's value replaces the best so far. Rows of a segment are offered in ascending order, so the test
-// is strict: an equal value never replaces an earlier one.
+
+// Orders. wins: whether a later row's value replaces the best so far. Rows of a segment are offered in ascending order,
+// so the test is strict: an equal value never replaces an earlier one. The first NaN replaces every number.
+struct Largest {
+  template <typename Number>
+  static BARACUDA_HD bool wins(Number later, Number best) {
+    return !(later <= best) & (best == best);
+  }
+  static BARACUDA_HD int32_t ordered(int32_t number) { return number; }
+};
+struct Smallest {
+  template <typename Number>
+  static BARACUDA_HD bool wins(Number later, Number best) {
+    return !(later >= best) & (best == best);
+  }
+  static BARACUDA_HD int32_t ordered(int32_t number) { return -number; }
+};
+#if !defined(__CUDA_ARCH__)
+template <>
+BARACUDA_HD bool Largest::wins<int16_t>(int16_t later, int16_t best) {
+  return ((later > best) | (later == kNan16)) & (best != kNan16);
+}
+template <>
+BARACUDA_HD bool Smallest::wins<int16_t>(int16_t later, int16_t best) {
+  return ((later < best)) & (best != kNan16);
+}
+#endif
+
+// The results of segments without rows.
 template <typename T>
-BARACUDA_HD bool wins(Max, T later, T best) {
-  const auto a = comparable(later), b = comparable(best);
-  // No short circuit: the loops over columns must stay free of branches.
-  return (a > b) | ((a != a) & (b == b));
+struct Limits {
+  static BARACUDA_HD T lowest() { return T(1) << (8 * sizeof(T) - 1); }
+  static BARACUDA_HD T highest() { return ~lowest(); }
+};
+template <>
+struct Limits<float> {
+  static BARACUDA_HD float lowest() { return bits_as<float>(0xff800000u); }
+  static BARACUDA_HD float highest() { return bits_as<float>(0x7f800000u); }
+};
+template <>
+struct Limits<double> {
+  static BARACUDA_HD double lowest() { return bits_as<double>(static_cast<uint64_t>(0xfff0000000000000u)); }
+  static BARACUDA_HD double highest() { return bits_as<double>(static_cast<uint64_t>(0x7ff0000000000000u)); }
+};
+template <>
+struct Limits<Half> {
+  static BARACUDA_HD Half lowest() { return Half{0xfc00u}; }
+  static BARACUDA_HD Half highest() { return Half{0x7c00u}; }
+};
+template <>
+struct Limits<Bfloat16> {
+  static BARACUDA_HD Bfloat16 lowest() { return Bfloat16{0xff80u}; }
+  static BARACUDA_HD Bfloat16 highest() { return Bfloat16{0x7f80u}; }
+};
+
+// Sums and products of integers wrap around.
+template <typename T>
+BARACUDA_HD T add(T a, T b) {
+  if constexpr (std::is_integral_v<T>) {
+    using U = std::make_unsigned_t<T>;
+    return static_cast<T>(static_cast<U>(a) + static_cast<U>(b));
+  } else {
+    return a + b;
+  }
+}
+template <typename T>
+BARACUDA_HD T multiply(T a, T b) {
+  if constexpr (std::is_integral_v<T>) {
+    using U = std::make_unsigned_t<T>;
+    return static_cast<T>(static_cast<U>(a) * static_cast<U>(b));
+  } else {
+    return a * b;
+  }
+}
+template <typename T>
+BARACUDA_HD Compute<T> wide(T x) {
+  if constexpr (std::is_integral_v<T>) {
+    return x;
+  } else {
+    return widen(x);
+  }
+}
+template <typename T>
+BARACUDA_HD T stored(Compute<T> x) {
+  if constexpr (std::is_integral_v<T>) {
+    return x;
+  } else {
+    return narrow<T>(x);
+  }
 }
 
-// A value of at most 32 bits and its row as one integer, for selections in any order: the largest wins, 0 is below all.
-BARACUDA_HD uint64_t candidate(Max, float value, int32_t row) {
-  const uint32_t bits = bits_as<uint32_t>(value);
-  const int32_t magnitude = static_cast<int32_t>(bits & 0x7fffffffu);
-  const int32_t number = bits >> 31 != 0 ? -magnitude : magnitude;
-  const uint32_t ordered = static_cast<uint32_t>(magnitude > 0x7f800000 ? INT32_MAX : number) ^ 0x80000000u;
-  return static_cast<uint64_t>(ordered) << 32 | ~static_cast<uint32_t>(row);
-}
-// The row of a candidate; of 0 it is -1, which is no row.
-BARACUDA_HD int32_t row_of(uint64_t candidate) { return static_cast<int32_t>(~static_cast<uint32_t>(candidate)); }
+// A component that a rule does not need.
+struct Nothing {};
 
-// The result of a segment without rows.
+// What becomes of the rows of a segment.
+enum class Kind {
+  kReduce,      // begin, add, join, then output(): one result a segment
+  kDistribute,  // begin, add, join, then value(): one result a row
+  kMap,         // value() alone
+};
+
+// A Rule has: kKind. What it reads: kRows, tensors with a row for each row (`x`, `y`); kSegments, tensors with a row
+// for each segment (`s`, `t`). A rule that keeps something of the rows before: First and Second, its two components,
+// and
+//   begin(first, second, x, y, row)   the first row of a piece
+//   add(first, second, x, y, row)     a later one
+//   join(first, second, later first, later second)
+//   kAnyGrouping                      whether parts may be joined in any grouping without a change of bits
+//   kReadsRowsAgain                   kDistribute: whether value() uses x and y
+// `count` is the number of the segment's rows, `row` the row's index. A part's first component begins at 0 for sums, so
+// that a sum of -0 alone is +0.
+template <class Name>
+struct Rule;
+
+template <class Order, typename T>
+struct ValueSelection {
+  using First = T;  // the best value
+  using Second = Nothing;
+  static constexpr bool kAnyGrouping = true;
+  static BARACUDA_HD void begin(First& best, Second&, T x, T, int32_t) { best = x; }
+  static BARACUDA_HD void add(First& best, Second&, T x, T, int32_t) {
+    best = choose(Order::wins(comparable(x), comparable(best)), x, best);
+  }
+  static BARACUDA_HD void join(First& best, Second& nothing, First later, Second) {
+    add(best, nothing, later, later, 0);
+  }
+};
+
+template <class Order, typename T>
+struct RowSelection {
+  using First = T;         // the best value
+  using Second = int32_t;  // the row that holds it
+  static constexpr bool kAnyGrouping = true;
+  static BARACUDA_HD void begin(First& best, Second& holder, T x, T, int32_t row) { best = x, holder = row; }
+  static BARACUDA_HD void add(First& best, Second& holder, T x, T, int32_t row) {
+    const bool better = Order::wins(comparable(x), comparable(best));
+    best = choose(better, x, best);
+    holder = choose(better, row, holder);
+  }
+  static BARACUDA_HD void join(First& best, Second& holder, First later, Second row) {
+    add(best, holder, later, later, row);
+  }
+};
+
+template <class Order, typename T>
+struct TieSelection {
+  using First = T;         // the best value
+  using Second = int32_t;  // how many rows hold an equal one
+  static constexpr bool kAnyGrouping = true;
+  static BARACUDA_HD bool ties(T a, T b) {
+    const auto x = comparable(a), y = comparable(b);
+    return (x == y) | (is_nan(x) & is_nan(y));
+  }
+  static BARACUDA_HD void begin(First& best, Second& count, T x, T, int32_t) { best = x, count = 1; }
+  static BARACUDA_HD void add(First& best, Second& count, T x, T, int32_t) { join(best, count, x, 1); }
+  static BARACUDA_HD void join(First& best, Second& count, First later, Second more) {
+    const bool better = Order::wins(comparable(later), comparable(best)), equal = ties(later, best);
+    best = choose(better, later, best);
+    count = choose(better, more, count + choose(equal, more, 0));
+  }
+};
+
 template <typename T>
-BARACUDA_HD T of_no_rows(Max) {
-  return negative_infinity<T>();
+struct Rule<rule::Sum<T>> {
+  static constexpr Kind kKind = Kind::kReduce;
+  static constexpr int kRows = 1, kSegments = 0;
+  using First = Compute<T>;
+  using Second = Nothing;
+  static constexpr bool kAnyGrouping = std::is_integral_v<T>;
+  static BARACUDA_HD void begin(First& sum, Second&, T x, T, int32_t) { sum = segment::add(First(0), wide(x)); }
+  static BARACUDA_HD void add(First& sum, Second&, T x, T, int32_t) { sum = segment::add(sum, wide(x)); }
+  static BARACUDA_HD void join(First& sum, Second&, First later, Second) { sum = segment::add(sum, later); }
+  static BARACUDA_HD T output(First sum, Second, int32_t) { return stored<T>(sum); }
+  static BARACUDA_HD T of_no_rows() { return T{}; }
+};
+
+template <typename T>
+struct Rule<rule::Mean<T>> : Rule<rule::Sum<T>> {
+  static BARACUDA_HD T output(Compute<T> sum, Nothing, int32_t count) {
+    return stored<T>(sum / static_cast<Compute<T>>(count));
+  }
+};
+
+template <typename T>
+struct Rule<rule::Prod<T>> {
+  static constexpr Kind kKind = Kind::kReduce;
+  static constexpr int kRows = 1, kSegments = 0;
+  using First = Compute<T>;
+  using Second = Nothing;
+  static constexpr bool kAnyGrouping = std::is_integral_v<T>;
+  static BARACUDA_HD void begin(First& product, Second&, T x, T, int32_t) { product = wide(x); }
+  static BARACUDA_HD void add(First& product, Second&, T x, T, int32_t) { product = multiply(product, wide(x)); }
+  static BARACUDA_HD void join(First& product, Second&, First later, Second) { product = multiply(product, later); }
+  static BARACUDA_HD T output(First product, Second, int32_t) { return stored<T>(product); }
+  static BARACUDA_HD T of_no_rows() { return stored<T>(First(1)); }
+};
+
+template <typename T>
+struct Rule<rule::Max<T>> : ValueSelection<Largest, T> {
+  static constexpr Kind kKind = Kind::kReduce;
+  static constexpr int kRows = 1, kSegments = 0;
+  static BARACUDA_HD T output(T best, Nothing, int32_t) { return best; }
+  static BARACUDA_HD T of_no_rows() { return Limits<T>::lowest(); }
+};
+template <typename T>
+struct Rule<rule::Min<T>> : ValueSelection<Smallest, T> {
+  static constexpr Kind kKind = Kind::kReduce;
+  static constexpr int kRows = 1, kSegments = 0;
+  static BARACUDA_HD T output(T best, Nothing, int32_t) { return best; }
+  static BARACUDA_HD T of_no_rows() { return Limits<T>::highest(); }
+};
+template <typename T>
+struct Rule<rule::MaxWithArg<T>> : RowSelection<Largest, T> {
+  static constexpr Kind kKind = Kind::kReduce;
+  static constexpr int kRows = 1, kSegments = 0;
+  static BARACUDA_HD T output(T best, int32_t, int32_t) { return best; }
+  static BARACUDA_HD T of_no_rows() { return Limits<T>::lowest(); }
+};
+template <typename T>
+struct Rule<rule::MinWithArg<T>> : RowSelection<Smallest, T> {
+  static constexpr Kind kKind = Kind::kReduce;
+  static constexpr int kRows = 1, kSegments = 0;
+  static BARACUDA_HD T output(T best, int32_t, int32_t) { return best; }
+  static BARACUDA_HD T of_no_rows() { return Limits<T>::highest(); }
+};
+
+// The gradient of a selection: all of the segment's to the row that holds the value.
+template <class Order, typename T>
+struct FirstGradient : RowSelection<Order, T> {
+  static constexpr Kind kKind = Kind::kDistribute;
+  static constexpr int kRows = 1, kSegments = 1;
+  static constexpr bool kReadsRowsAgain = false;
+  static BARACUDA_HD T value(T, int32_t holder, T s, T, T, int32_t row) { return choose(holder == row, s, T{}); }
+};
+template <typename T>
+struct Rule<rule::MaxGradient<T>> : FirstGradient<Largest, T> {};
+template <typename T>
+struct Rule<rule::MinGradient<T>> : FirstGradient<Smallest, T> {};
+
+// An equal part to each row that holds it.
+template <class Order, typename T>
+struct EvenGradient : TieSelection<Order, T> {
+  static constexpr Kind kKind = Kind::kDistribute;
+  static constexpr int kRows = 1, kSegments = 1;
+  static constexpr bool kReadsRowsAgain = true;
+  static BARACUDA_HD T value(T best, int32_t count, T s, T x, T, int32_t) {
+    const T part = stored<T>(wide(s) / static_cast<Compute<T>>(count));
+    return choose(TieSelection<Order, T>::ties(x, best), part, T{});
+  }
+};
+template <typename T>
+struct Rule<rule::MaxEvenGradient<T>> : EvenGradient<Largest, T> {};
+template <typename T>
+struct Rule<rule::MinEvenGradient<T>> : EvenGradient<Smallest, T> {};
+
+template <typename T>
+struct Rule<rule::ProdGradient<T>> {
+  static constexpr Kind kKind = Kind::kDistribute;
+  static constexpr int kRows = 1, kSegments = 1;
+  using First = Compute<T>;  // the product of what is not 0
+  using Second = int32_t;    // how many are
+  static constexpr bool kAnyGrouping = false, kReadsRowsAgain = true;
+  static BARACUDA_HD void begin(First& product, Second& zeros, T x, T, int32_t) {
+    const First factor = wide(x);
+    zeros = factor == 0;
+    product = choose(factor == 0, First(1), factor);
+  }
+  static BARACUDA_HD void add(First& product, Second& zeros, T x, T, int32_t) {
+    const First factor = wide(x);
+    zeros += factor == 0;
+    product *= choose(factor == 0, First(1), factor);
+  }
+  static BARACUDA_HD void join(First& product, Second& zeros, First later, Second more) {
+    product *= later, zeros += more;
+  }
+  static BARACUDA_HD T value(First product, int32_t zeros, T s, T x, T, int32_t) {
+    const First factor = wide(x);
+    const First others = choose(factor == 0, product, product / factor);
+    const bool counts = (zeros == 0) | ((zeros == 1) & (factor == 0));
+    return stored<T>(choose(counts, others * wide(s), First(0)));
+  }
+};
+
+// The sum of e^(x - largest), relative to the largest value so far. Where x equals the largest the term is 1, also if
+// both are infinite.
+template <typename T>
+struct ExponentialSum {
+  using First = Compute<T>;   // the largest value
+  using Second = Compute<T>;  // the sum
+  static constexpr int kRows = 1, kSegments = 0;
+  static constexpr bool kAnyGrouping = false;
+  static BARACUDA_HD void begin(First& largest, Second& sum, T x, T, int32_t) { largest = wide(x), sum = Second(1); }
+  static BARACUDA_HD void add(First& largest, Second& sum, T x, T, int32_t) { join(largest, sum, wide(x), Second(1)); }
+  static BARACUDA_HD void join(First& largest, Second& sum, First later, Second more) {
+    const bool grows = Largest::wins(later, largest), equal = later == largest;
+    const First high = choose(grows, later, largest), low = choose(grows, largest, later);
+    const Second high_sum = choose(grows, more, sum), low_sum = choose(grows, sum, more);
+    largest = high;
+    sum = choose(equal, sum + more, fma(low_sum, exp_of(low - high), high_sum));
+  }
+};
+
+template <typename T>
+struct Rule<rule::LogSumExp<T>> : ExponentialSum<T> {
+  static constexpr Kind kKind = Kind::kReduce;
+  static BARACUDA_HD T output(Compute<T> largest, Compute<T> sum, int32_t) {
+    return stored<T>(largest + log_of(sum));
+  }
+  static BARACUDA_HD T of_no_rows() { return Limits<T>::lowest(); }
+};
+
+// e^(x - base), 1 where they are equal.
+template <typename C>
+BARACUDA_HD C exponential(C x, C base) {
+  return choose(x == base, C(1), exp_of(x - base));
 }
 
-// Values are chosen by their bits, never by arithmetic.
 template <typename T>
-BARACUDA_HD T choose(bool first, T a, T b) {
-  return first ? a : b;
-}
-BARACUDA_HD Half choose(bool first, Half a, Half b) { return Half{first ? a.bits : b.bits}; }
-BARACUDA_HD Bfloat16 choose(bool first, Bfloat16 a, Bfloat16 b) { return Bfloat16{first ? a.bits : b.bits}; }
+struct Rule<rule::Softmax<T>> : ExponentialSum<T> {
+  static constexpr Kind kKind = Kind::kDistribute;
+  static constexpr bool kReadsRowsAgain = true;
+  static BARACUDA_HD T value(Compute<T> largest, Compute<T> sum, T, T x, T, int32_t) {
+    return stored<T>(exponential(wide(x), largest) / sum);
+  }
+};
+
+// x is the softmax, y its gradient.
+template <typename T>
+struct Rule<rule::SoftmaxGradient<T>> {
+  static constexpr Kind kKind = Kind::kDistribute;
+  static constexpr int kRows = 2, kSegments = 0;
+  using First = Compute<T>;  // the sum of x y
+  using Second = Nothing;
+  static constexpr bool kAnyGrouping = false, kReadsRowsAgain = true;
+  static BARACUDA_HD void begin(First& sum, Second&, T x, T y, int32_t) { sum = fma(wide(x), wide(y), First(0)); }
+  static BARACUDA_HD void add(First& sum, Second&, T x, T y, int32_t) { sum = fma(wide(x), wide(y), sum); }
+  static BARACUDA_HD void join(First& sum, Second&, First later, Second) { sum += later; }
+  static BARACUDA_HD T value(First sum, Second, T, T x, T y, int32_t) { return stored<T>(wide(x) * (wide(y) - sum)); }
+};
+
+// Maps: value(s, t, x, count, arg, row).
+template <typename T>
+struct Rule<rule::Gather<T>> {
+  static constexpr Kind kKind = Kind::kMap;
+  static constexpr int kRows = 0, kSegments = 1;
+  static constexpr bool kCounts = false, kArg = false;
+  static BARACUDA_HD T value(T s, T, T, int32_t, int64_t, int64_t) { return s; }
+};
+template <typename T>
+struct Rule<rule::MeanGradient<T>> {
+  static constexpr Kind kKind = Kind::kMap;
+  static constexpr int kRows = 0, kSegments = 1;
+  static constexpr bool kCounts = true, kArg = false;
+  static BARACUDA_HD T value(T s, T, T, int32_t count, int64_t, int64_t) {
+    return stored<T>(wide(s) / static_cast<Compute<T>>(count));
+  }
+};
+template <typename T>
+struct Rule<rule::ArgGradient<T>> {
+  static constexpr Kind kKind = Kind::kMap;
+  static constexpr int kRows = 0, kSegments = 1;
+  static constexpr bool kCounts = false, kArg = true;
+  static BARACUDA_HD T value(T s, T, T, int32_t, int64_t arg, int64_t row) { return choose(arg == row, s, T{}); }
+};
+// t is the logsumexp.
+template <typename T>
+struct Rule<rule::LogSumExpGradient<T>> {
+  static constexpr Kind kKind = Kind::kMap;
+  static constexpr int kRows = 1, kSegments = 2;
+  static constexpr bool kCounts = false, kArg = false;
+  static BARACUDA_HD T value(T s, T t, T x, int32_t, int64_t, int64_t) {
+    return stored<T>(wide(s) * exponential(wide(x), wide(t)));
+  }
+};
 
 }  // namespace
 }  // namespace baracuda::segment

@@ -6,18 +6,23 @@
 
 namespace baracuda::segment {
 
-Status make_problem(int32_t num_inputs, int32_t embedding_dim, int32_t num_segments, int64_t element_bytes,
-                    const char* rows, const char* segments, Problem* problem) {
-  BARACUDA_RETURN_IF_FAILED(check_extent("num_inputs", num_inputs));
+Status make_problem(const char* rows_name, int64_t num_rows, int32_t embedding_dim, int32_t num_segments, Form form,
+                    int64_t element_bytes, const char* rows, const char* segments, Problem* problem) {
+  // A rank is kept in 32 bits.
+  if (form == Form::kOffsets) {
+    BARACUDA_RETURN_IF_FAILED(check_range(rows_name, num_rows, 0, INT32_MAX));
+  } else {
+    BARACUDA_RETURN_IF_FAILED(check_extent(rows_name, num_rows));
+  }
   BARACUDA_RETURN_IF_FAILED(check_extent("embedding_dim", embedding_dim));
   BARACUDA_RETURN_IF_FAILED(check_extent("num_segments", num_segments));
 
   Problem p{};
-  p.n = num_inputs, p.d = embedding_dim, p.num_segments = num_segments;
+  p.n = static_cast<int32_t>(num_rows), p.d = embedding_dim, p.num_segments = num_segments, p.form = form;
   BARACUDA_RETURN_IF_FAILED(
-      check_count(rows, CheckedCount(element_bytes).times(num_inputs).times(embedding_dim), &p.input_numel));
+      check_count(rows, CheckedCount(element_bytes).times(p.n).times(embedding_dim), &p.row_numel));
   BARACUDA_RETURN_IF_FAILED(
-      check_count(segments, CheckedCount(element_bytes).times(num_segments).times(embedding_dim), &p.output_numel));
+      check_count(segments, CheckedCount(element_bytes).times(num_segments).times(embedding_dim), &p.segment_numel));
   *problem = p;
   return Status::kOk;
 }

@@ -8,18 +8,26 @@
 
 namespace baracuda::segment {
 
-struct Problem {
-  int32_t n;  // rows of the input
-  int32_t d;  // columns of input and output
-  int32_t num_segments;
+// How rows name their segments: an id a row in any order, an id a row in ascending order, or the rank at which each
+// segment begins.
+enum class Form : int32_t { kUnsorted, kSorted, kOffsets };
 
-  int64_t input_numel;   // n d
-  int64_t output_numel;  // num_segments d
+struct Problem {
+  int32_t n;  // rows
+  int32_t d;  // columns
+  int32_t num_segments;
+  Form form;
+
+  int64_t row_numel;      // n d
+  int64_t segment_numel;  // num_segments d
+
+  // Elements of the ids or offsets.
+  int64_t index_numel() const { return form == Form::kOffsets ? int64_t{num_segments} + 1 : int64_t{n}; }
 };
 
-// Checks in the project's fixed order. `rows` and `segments` are what texts call the tensors,
-// `element_bytes` is the size of T.
-Status make_problem(int32_t num_inputs, int32_t embedding_dim, int32_t num_segments, int64_t element_bytes,
-                    const char* rows, const char* segments, Problem* problem);
+// Checks in the project's fixed order. `rows_name` is what texts call the number of rows; `rows` and `segments` are
+// what they call the tensors, `element_bytes` is the size of T.
+Status make_problem(const char* rows_name, int64_t num_rows, int32_t embedding_dim, int32_t num_segments, Form form,
+                    int64_t element_bytes, const char* rows, const char* segments, Problem* problem);
 
 }  // namespace baracuda::segment

@@ -1,0 +1,536 @@
+// SPDX-License-Identifier: Apache-2.0
+// Brings rows in the order of their segments on CUDA. Ids in any order take a stable radix sort, least significant
+// digit first: all digits are counted in one pass over the ids; then each digit takes one launch, in which a tile
+// learns what the tiles before it hold by looking back at what they have published. Few rows take one launch a digit,
+// in which every block counts all ids itself. What is in order already is copied.
+#pragma once
+
+#include "core/checked.h"
+#include "core/cuda_launch.cuh"
+#include "ops/segment/cuda_columns.cuh"
+#include "ops/segment/pieces.h"
+
+namespace baracuda::segment {
+namespace {
+
+constexpr int kSortThreads = 512;
+constexpr int kSortWarps = kSortThreads / 32;
+// 512 digits, one a thread: two launches up to 262,000 segments, four up to 2^31.
+constexpr int kDigitBits = 9;
+constexpr int kMaxPasses = 4;
+// Records a thread keeps in registers. What tiles read of each other grows with the square of their number, so they are
+// as large as shared memory allows: 16 a thread take 84 KiB, 8 take 52.
+constexpr int kMostItems = 16;
+constexpr int kLeastItems = 8;
+// States that a thread reads at once as it looks back: several steps are in flight, few are read in vain.
+constexpr int kLookBack = 8;
+
+// Up to so many rows a block counts all ids in less time than a launch takes; 11 bits then spare a launch up to 2047
+// segments, and take 48 KiB of shared memory.
+constexpr int32_t kFewRows = 32768;
+constexpr int kFewDigitBits = 11;
+
+struct Digit {
+  int32_t shift, bits;
+  BARACUDA_HD uint32_t count() const { return 1u << bits; }
+  BARACUDA_HD uint32_t of(int32_t key) const { return (static_cast<uint32_t>(key) >> shift) & (count() - 1); }
+};
+
+// Where a pass takes its records from: the ids, or the list of the pass before. Beyond the end loops read the last
+// record again, because loads without a condition are issued together.
+struct FromIds {
+  Index ids;
+  __device__ int32_t key(int64_t i) const { return ids.key(i); }
+  __device__ Record operator()(int64_t i) const { return {ids.key(i), static_cast<int32_t>(i)}; }
+};
+struct FromList {
+  const Record* list;
+  __device__ int32_t key(int64_t i) const { return list[i].key; }
+  __device__ Record operator()(int64_t i) const { return list[i]; }
+};
+
+// The sum of `value` over the threads before this one. The caller's next use of `shared` (one word a warp) needs a
+// barrier in between.
+__device__ uint64_t sum_before(uint64_t value, uint64_t* shared) {
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  uint64_t sum = value;
+#pragma unroll
+  for (int distance = 1; distance < 32; distance *= 2) {
+    const uint64_t other = __shfl_up_sync(0xffffffffu, sum, distance);
+    if (lane >= distance) sum += other;
+  }
+  if (lane == 31) shared[warp] = sum;
+  __syncthreads();
+  uint64_t before = 0;
+  for (int i = 0; i < warp; ++i) before += shared[i];
+  return before + sum - value;
+}
+
+// The lanes of the warp whose digit, of at most kBits, equals this lane's. The instruction for it takes a turn for each
+// distinct value.
+template <int kBits>
+__device__ __forceinline__ uint32_t lanes_with_equal(uint32_t digit, bool valid) {
+  uint32_t equals = __ballot_sync(0xffffffffu, valid);
+#pragma unroll
+  for (int bit = 0; bit < kBits; ++bit) {
+    const int32_t mine = static_cast<int32_t>(digit << (31 - bit)) >> 31;
+    equals &= ~(__ballot_sync(0xffffffffu, mine != 0) ^ static_cast<uint32_t>(mine));
+  }
+  return equals;
+}
+
+// Ranks a thread's records among the records of the same digit in its warp's part of a tile; records before in the list
+// have lower ranks. `counts` holds zeros, and in the end the warp's records of each digit.
+template <int kBits, int kItems, typename Count>
+__device__ __forceinline__ void rank_records(const Record (&records)[kItems], int64_t first, int64_t n, Digit digit,
+                                             Count* counts, uint32_t (&ranks)[kItems]) {
+  const int lane = threadIdx.x % 32;
+  uint32_t equals[kItems];
+#pragma unroll
+  for (int j = 0; j < kItems; ++j) {
+    equals[j] = lanes_with_equal<kBits>(digit.of(records[j].key), first + j * 32 < n);
+  }
+#pragma unroll
+  for (int j = 0; j < kItems; ++j) {
+    const bool valid = first + j * 32 < n;
+    const uint32_t value = digit.of(records[j].key);
+    const uint32_t lower = __popc(equals[j] & ((1u << lane) - 1));
+    const uint32_t before = valid ? counts[value] : 0;
+    __syncwarp();
+    if (valid && lower == 0) counts[value] = static_cast<Count>(before + __popc(equals[j]));
+    __syncwarp();
+    ranks[j] = before + lower;
+  }
+}
+
+// What the tiles publish about a digit: how many records it has in the tile, later how many up to the tile's end.
+// 0 is nothing yet, the top bit marks the first kind, the second is one more than the number.
+constexpr uint32_t kTileAlone = 0x80000000u;
+
+struct LookBack {
+  uint32_t* ticket;   // [1]: the next tile, so that the tiles before have been begun and will publish
+  uint32_t* states;   // [tiles][digits]
+};
+
+constexpr int64_t kCountTile = kSortThreads * kLeastItems;
+
+// totals[pass][digit], which holds zeros; also clears what the passes publish in.
+__global__ void __launch_bounds__(kSortThreads)
+    count_digits(FromIds source, int64_t n, int32_t digit_bits, int32_t passes, uint32_t* totals, uint32_t* states,
+                 int64_t state_count) {
+  __shared__ uint32_t counts[kMaxPasses << kDigitBits];
+  const int32_t digits = passes << digit_bits;
+  for (int64_t i = grid_thread(); i < state_count; i += grid_threads()) states[i] = 0;
+  for (int32_t i = threadIdx.x; i < digits; i += kSortThreads) counts[i] = 0;
+  __syncthreads();
+  for (int64_t tile = blockIdx.x; tile * kCountTile < n; tile += gridDim.x) {
+    int32_t keys[kLeastItems];
+#pragma unroll
+    for (int j = 0; j < kLeastItems; ++j) {
+      const int64_t i = tile * kCountTile + j * kSortThreads + threadIdx.x;
+      keys[j] = source.key(i < n ? i : n - 1);
+    }
+#pragma unroll
+    for (int j = 0; j < kLeastItems; ++j) {
+      if (tile * kCountTile + j * kSortThreads + threadIdx.x >= n) continue;
+      for (int32_t pass = 0; pass < passes; ++pass) {
+        const Digit digit{pass * digit_bits, digit_bits};
+        atomicAdd(&counts[pass << digit_bits | digit.of(keys[j])], 1u);
+      }
+    }
+  }
+  __syncthreads();
+  for (int32_t i = threadIdx.x; i < digits; i += kSortThreads) {
+    if (counts[i] != 0) atomicAdd(&totals[i], counts[i]);
+  }
+}
+
+// How many records of this thread's digit the tiles before hold.
+__device__ uint32_t look_back(const uint32_t* states, uint32_t tile, uint32_t digits) {
+  uint32_t before = 0;
+  int32_t next = static_cast<int32_t>(tile) - 1;
+  while (next >= 0) {
+    uint32_t seen[kLookBack];
+#pragma unroll
+    for (int k = 0; k < kLookBack; ++k) {
+      const int32_t other = next - k > 0 ? next - k : 0;
+      seen[k] = *static_cast<const volatile uint32_t*>(states + static_cast<int64_t>(other) * digits + threadIdx.x);
+    }
+#pragma unroll
+    for (int k = 0; k < kLookBack; ++k) {
+      if (next < 0 || seen[k] == 0) break;
+      if ((seen[k] & kTileAlone) == 0) return before + seen[k] - 1;
+      before += seen[k] & ~kTileAlone;
+      --next;
+    }
+  }
+  return before;
+}
+
+// What a block of move_records keeps in shared memory.
+template <int kItems>
+struct SortTables {
+  static constexpr int kTile = kSortThreads * kItems;
+  Record* staged;     // [kTile]: the tile in the order of its digits
+  uint32_t* start;    // [digits]: where a digit begins in `staged`
+  uint32_t* place;    // [digits]: what to add, modulo 2^32, to an index of `staged` for the index of the list
+  uint16_t* earlier;  // [kSortWarps][digits]: records of a digit in earlier warps of the tile
+
+  __device__ SortTables(unsigned char* bytes, uint32_t digits) {
+    staged = reinterpret_cast<Record*>(bytes);
+    start = reinterpret_cast<uint32_t*>(staged + kTile);
+    place = start + digits;
+    earlier = reinterpret_cast<uint16_t*>(place + digits);
+  }
+  static size_t bytes(uint32_t digits) { return kTile * sizeof(Record) + digits * (8 + 2 * kSortWarps); }
+};
+
+// Moves every record to its place among all records of its digit, in the order in which they come.
+template <int kItems, class Source>
+__global__ void __launch_bounds__(kSortThreads, kItems > kLeastItems ? 1 : 2)
+    move_records(Source source, int64_t n, Digit digit, const uint32_t* totals, LookBack published, Record* list) {
+  wait_for_kernel_before();
+  let_kernel_after_start();
+  extern __shared__ __align__(16) unsigned char shared_bytes[];
+  __shared__ uint64_t shared_sums[kSortWarps];
+  __shared__ uint32_t shared_tile;
+  const uint32_t digits = digit.count();
+  constexpr int kTile = SortTables<kItems>::kTile;
+  const SortTables<kItems> tables(shared_bytes, digits);
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  uint16_t* mine = tables.earlier + warp * digits;
+  if (threadIdx.x == 0) shared_tile = atomicAdd(published.ticket, 1u);
+  for (uint32_t i = lane; i < digits; i += 32) mine[i] = 0;
+  __syncthreads();
+  const uint32_t tile = shared_tile;
+  // A warp takes 32 records after 32 records, so that its counts give each record its rank among its equals.
+  const int64_t first = static_cast<int64_t>(tile) * kTile + warp * (32 * kItems) + lane;
+  Record records[kItems];
+  uint32_t ranks[kItems];
+#pragma unroll
+  for (int j = 0; j < kItems; ++j) {
+    const int64_t i = first + j * 32;
+    records[j] = source(i < n ? i : n - 1);
+  }
+  rank_records<kDigitBits>(records, first, n, digit, mine, ranks);
+  __syncthreads();
+
+  // A thread has a digit from here on.
+  const bool has_digit = threadIdx.x < digits;
+  uint32_t in_tile = 0, all = 0;
+  if (has_digit) {
+#pragma unroll
+    for (int i = 0; i < kSortWarps; ++i) {
+      uint16_t* count = tables.earlier + i * digits + threadIdx.x;
+      const uint16_t in_warp = *count;
+      *count = static_cast<uint16_t>(in_tile);
+      in_tile += in_warp;
+    }
+    all = totals[threadIdx.x];
+    volatile uint32_t* state = published.states + static_cast<int64_t>(tile) * digits + threadIdx.x;
+    *state = tile == 0 ? in_tile + 1 : in_tile | kTileAlone;
+  }
+  const uint64_t sums = sum_before(static_cast<uint64_t>(all) << 32 | in_tile, shared_sums);
+  if (has_digit) {
+    const uint32_t start = static_cast<uint32_t>(sums);
+    tables.start[threadIdx.x] = start;
+    uint32_t before = 0;
+    if (tile > 0) {
+      before = look_back(published.states, tile, digits);
+      volatile uint32_t* state = published.states + static_cast<int64_t>(tile) * digits + threadIdx.x;
+      *state = before + in_tile + 1;
+    }
+    tables.place[threadIdx.x] = static_cast<uint32_t>(sums >> 32) + before - start;
+  }
+  __syncthreads();
+#pragma unroll
+  for (int j = 0; j < kItems; ++j) {
+    if (first + j * 32 >= n) continue;
+    const uint32_t value = digit.of(records[j].key);
+    tables.staged[tables.start[value] + mine[value] + ranks[j]] = records[j];
+  }
+  __syncthreads();
+  // Neighbours in the tile's order are neighbours in the list, so whole runs are written.
+  const int64_t left = n - static_cast<int64_t>(tile) * kTile;
+  const uint32_t filled = left < kTile ? static_cast<uint32_t>(left) : kTile;
+  for (uint32_t i = threadIdx.x; i < filled; i += kSortThreads) {
+    const Record record = tables.staged[i];
+    list[tables.place[digit.of(record.key)] + i] = record;
+  }
+}
+
+// The same for few rows, without help from other launches or blocks: a thread has one record. If the digit is the whole
+// key, the first block also writes where each key begins (`begins` is NULL otherwise).
+template <class Source>
+__global__ void __launch_bounds__(kSortThreads)
+    move_few_records(Source source, int32_t n, Digit digit, int32_t num_segments, Record* list, int32_t* begins) {
+  wait_for_kernel_before();
+  let_kernel_after_start();
+  extern __shared__ __align__(16) unsigned char shared_bytes[];
+  __shared__ uint64_t shared_sums[kSortWarps];
+  const uint32_t digits = digit.count();
+  uint32_t* before = reinterpret_cast<uint32_t*>(shared_bytes);  // [digits]: records in tiles before; then its place
+  uint32_t* all = before + digits;                               // [digits]: records in this tile and later ones
+  uint8_t* in_warp = reinterpret_cast<uint8_t*>(all + digits);   // [kSortWarps][digits]: at most 32
+  const int warp = threadIdx.x / 32;
+  const int32_t tile_begin = static_cast<int32_t>(blockIdx.x) * kSortThreads;
+  const int64_t mine = tile_begin + static_cast<int32_t>(threadIdx.x);
+  const Record records[1] = {source(mine < n ? mine : n - 1)};
+  uint32_t* words = reinterpret_cast<uint32_t*>(shared_bytes);
+  for (uint32_t i = threadIdx.x; i < digits * (2 + kSortWarps / 4); i += kSortThreads) words[i] = 0;
+  __syncthreads();
+  for (int32_t batch = threadIdx.x; batch < n; batch += kSortThreads * kMostItems) {
+    int32_t keys[kMostItems];
+#pragma unroll
+    for (int j = 0; j < kMostItems; ++j) {
+      const int32_t i = batch + j * kSortThreads;
+      keys[j] = source.key(i < n ? i : n - 1);
+    }
+#pragma unroll
+    for (int j = 0; j < kMostItems; ++j) {
+      const int32_t i = batch + j * kSortThreads;
+      if (i < n) atomicAdd((i < tile_begin ? before : all) + digit.of(keys[j]), 1u);
+    }
+  }
+  uint32_t ranks[1];
+  rank_records<kFewDigitBits>(records, mine, n, digit, in_warp + warp * digits, ranks);
+  __syncthreads();
+  // A thread takes consecutive digits.
+  const uint32_t each = (digits + kSortThreads - 1) / kSortThreads;
+  const uint32_t from = threadIdx.x * each, to = from + each < digits ? from + each : digits;
+  uint64_t sum = 0;
+  for (uint32_t i = from; i < to; ++i) sum += before[i] + all[i];
+  sum = sum_before(sum, shared_sums);
+  for (uint32_t i = from; i < to; ++i) {
+    const uint32_t begin = static_cast<uint32_t>(sum);
+    sum += before[i] + all[i];
+    before[i] += begin;
+    if (begins != nullptr && blockIdx.x == 0 && i <= static_cast<uint32_t>(num_segments)) {
+      begins[i] = static_cast<int32_t>(begin);
+      if (i == static_cast<uint32_t>(num_segments)) begins[i + 1] = n;
+    }
+  }
+  __syncthreads();
+  if (mine >= n) return;
+  const uint32_t value = digit.of(records[0].key);
+  uint32_t place = before[value] + ranks[0];
+  for (int i = 0; i < warp; ++i) place += in_warp[i * digits + value];
+  list[place] = records[0];
+}
+
+// The list of rows that are in order already; `descends`, which holds 0, becomes 1 if they are not.
+__global__ void __launch_bounds__(kSortThreads) copy_ids(Index ids, int32_t n, Record* list, int32_t* descends) {
+  for (int64_t row = grid_thread(); row < n; row += grid_threads()) {
+    list[row] = {ids.key(row), static_cast<int32_t>(row)};
+    if (row > 0 && ids[row] < ids[row - 1]) *descends = 1;
+  }
+}
+__global__ void __launch_bounds__(kSortThreads)
+    copy_offsets(Index offsets, int32_t n, int32_t num_segments, Record* list, int32_t* begins, int32_t* descends) {
+  for (int64_t row = grid_thread(); row < n; row += grid_threads()) {
+    list[row] = {key_by_offsets(offsets, num_segments, row), static_cast<int32_t>(row)};
+  }
+  for (int64_t key = grid_thread(); key <= static_cast<int64_t>(num_segments) + 1; key += grid_threads()) {
+    begins[key] = key <= num_segments ? rank_of_offset(offsets[key], n) : n;
+    if (key > 0 && key <= num_segments && offsets[key] < offsets[key - 1]) *descends = 1;
+  }
+}
+
+// What is said to be in order and is not: all its rows are dropped, so that the list is one that later kernels can
+// take.
+__global__ void __launch_bounds__(kSortThreads)
+    drop_disordered(const int32_t* descends, int32_t n, int32_t num_segments, Record* list, int32_t* begins) {
+  wait_for_kernel_before();
+  let_kernel_after_start();
+  if (*descends == 0) return;
+  for (int64_t row = grid_thread(); row < n; row += grid_threads()) list[row].key = num_segments;
+  for (int64_t key = grid_thread(); key <= static_cast<int64_t>(num_segments) + 1; key += grid_threads()) {
+    begins[key] = key > num_segments ? n : 0;
+  }
+}
+
+// Where each key begins, found by bisection, of evenly spread samples first: whatever the keys are, every answer is a
+// rank.
+struct ListKeys {
+  const Record* list;
+  __device__ int64_t operator()(int64_t rank) const { return list[rank].key; }
+};
+struct SortedIds {
+  Index ids;
+  __device__ int64_t operator()(int64_t rank) const { return ids[rank]; }
+};
+template <class KeyAt>
+__global__ void __launch_bounds__(kSortThreads)
+    find_begins(KeyAt key_at, int32_t n, int32_t num_segments, int32_t* begins) {
+  wait_for_kernel_before();
+  let_kernel_after_start();
+  __shared__ int64_t samples[kSortThreads];
+  const int64_t distance = n > 0 ? (n - 1) / kSortThreads + 1 : 1;
+  const int64_t sample = static_cast<int64_t>(threadIdx.x) * distance;
+  samples[threadIdx.x] = sample < n ? key_at(sample) : INT64_MAX;
+  __syncthreads();
+  for (int64_t key = grid_thread(); key <= static_cast<int64_t>(num_segments) + 1; key += grid_threads()) {
+    int32_t below = 0;  // samples of smaller keys
+    for (int32_t step = kSortThreads; step > 0; step /= 2) {
+      if (below + step <= kSortThreads && samples[below + step - 1] < key) below += step;
+    }
+    // The first rank of the key lies behind the last smaller sample, up to the next sample.
+    int64_t low = below > 0 ? (below - 1) * distance + 1 : 0;
+    int64_t high = below * distance < n ? below * distance : n;
+    while (low < high) {
+      const int64_t middle = (low + high) / 2;
+      if (key_at(middle) < key) {
+        low = middle + 1;
+      } else {
+        high = middle;
+      }
+    }
+    begins[key] = key > num_segments ? n : static_cast<int32_t>(low < n ? low : n);
+  }
+}
+
+class Orderer {
+ public:
+  Orderer(const Problem& p, WorkspaceLayout& layout, void* workspace)
+      : n_(p.n), num_segments_(p.num_segments), form_(p.form) {
+    while (key_bits_ < 31 && num_segments_ >> key_bits_ != 0) ++key_bits_;
+    if (key_bits_ == 0) key_bits_ = 1;
+    passes_ = (key_bits_ + kDigitBits - 1) / kDigitBits;
+    digit_bits_ = (key_bits_ + passes_ - 1) / passes_;
+    const int64_t smallest = SortTables<kLeastItems>::kTile;
+    const int64_t tiles = !sorts_many() ? 0 : (static_cast<int64_t>(n_) + smallest - 1) / smallest;
+    state_count_ = tiles << digit_bits_;
+    lists_[0] = workspace_array<Record>(workspace, layout.reserve<Record>(n_));
+    const bool two_lists = form_ == Form::kUnsorted && passes_ > 1;
+    lists_[1] = workspace_array<Record>(workspace, layout.reserve<Record>(two_lists ? n_ : 0));
+    begins_ = workspace_array<int32_t>(workspace, layout.reserve<int32_t>(int64_t{num_segments_} + 2));
+    descends_ = workspace_array<int32_t>(workspace, layout.reserve<int32_t>(1));
+    const int64_t counters = !sorts_many() ? 0 : passes_ + (int64_t{passes_} << digit_bits_);
+    counters_ = workspace_array<uint32_t>(workspace, layout.reserve<uint32_t>(counters));
+    states_ = workspace_array<uint32_t>(workspace, layout.reserve<uint32_t>(sorts_many() ? passes_ * state_count_ : 0));
+  }
+
+  // Rows without a segment come last, in order already also first.
+  Status enqueue(const Index& index, int32_t piece_bits, Stream stream, List* list) const {
+    *list = {lists_[0], begins_, n_, num_segments_, piece_bits};
+    // By a kernel, not by a memset: the next launch may be a dependent one.
+    if (n_ == 0) {
+      return launch_kernel("segment begin kernel", find_begins<ListKeys>,
+                           blocks_for(int64_t{num_segments_} + 2, kSortThreads), kSortThreads, 0, stream,
+                           ListKeys{lists_[0]}, n_, num_segments_, begins_);
+    }
+    switch (form_) {
+      case Form::kUnsorted:
+        return few() ? enqueue_few(index, stream, &list->records) : enqueue_many(index, stream, &list->records);
+      case Form::kSorted:
+        BARACUDA_RETURN_IF_FAILED(enqueue_zeros(descends_, sizeof(int32_t), stream));
+        BARACUDA_RETURN_IF_FAILED(launch_kernel("segment copy kernel", copy_ids, blocks_for(n_, kSortThreads),
+                                                kSortThreads, 0, stream, index, n_, lists_[0], descends_));
+        BARACUDA_RETURN_IF_FAILED(enqueue_begins(SortedIds{index}, stream));
+        break;
+      case Form::kOffsets:
+        BARACUDA_RETURN_IF_FAILED(enqueue_zeros(descends_, sizeof(int32_t), stream));
+        BARACUDA_RETURN_IF_FAILED(launch_kernel("segment copy kernel", copy_offsets, copy_blocks(), kSortThreads, 0,
+                                                stream, index, n_, num_segments_, lists_[0], begins_, descends_));
+        break;
+    }
+    return launch_early("segment check kernel", drop_disordered, copy_blocks(), kSortThreads, 0, stream,
+                                   descends_, n_, num_segments_, lists_[0], begins_);
+  }
+
+ private:
+  bool few() const { return n_ <= kFewRows; }
+  uint32_t copy_blocks() const {
+    return blocks_for(n_ > num_segments_ ? n_ : int64_t{num_segments_} + 2, kSortThreads);
+  }
+  bool sorts_many() const { return form_ == Form::kUnsorted && !few(); }
+
+  Status enqueue_many(const Index& ids, Stream stream, const Record** records) const {
+    uint32_t* totals = counters_ + passes_;
+    BARACUDA_RETURN_IF_FAILED(
+        enqueue_zeros(counters_, (passes_ + (size_t{1} * passes_ << digit_bits_)) * sizeof(uint32_t), stream));
+    // Two rounds a block: the totals are added up by fewer of them.
+    const uint32_t blocks = blocks_for(n_, 2 * kCountTile);
+    BARACUDA_RETURN_IF_FAILED(launch_kernel("segment sort count kernel", count_digits, blocks, kSortThreads, 0, stream,
+                                            FromIds{ids}, n_, digit_bits_, passes_, totals, states_,
+                                            passes_ * state_count_));
+    for (int32_t pass = 0; pass < passes_; ++pass) {
+      const uint32_t* mine = totals + (static_cast<size_t>(pass) << digit_bits_);
+      BARACUDA_RETURN_IF_FAILED(pass == 0 ? enqueue_pass(pass, FromIds{ids}, mine, stream)
+                                          : enqueue_pass(pass, FromList{lists_[(pass - 1) % 2]}, mine, stream));
+    }
+    *records = lists_[(passes_ - 1) % 2];
+    return enqueue_begins(ListKeys{*records}, stream);
+  }
+
+  template <class Source>
+  Status enqueue_pass(int32_t pass, Source source, const uint32_t* totals, Stream stream) const {
+    DeviceTraits device{};
+    BARACUDA_RETURN_IF_FAILED(device_traits(&device));
+    return SortTables<kMostItems>::bytes(1u << digit_bits_) <= static_cast<size_t>(device.shared_bytes)
+               ? enqueue_tiles<kMostItems>(pass, source, totals, stream)
+               : enqueue_tiles<kLeastItems>(pass, source, totals, stream);
+  }
+
+  template <int kItems, class Source>
+  Status enqueue_tiles(int32_t pass, Source source, const uint32_t* totals, Stream stream) const {
+    const Digit digit{pass * digit_bits_, digit_bits_};
+    const size_t bytes = SortTables<kItems>::bytes(digit.count());
+    const auto kernel = move_records<kItems, Source>;
+    BARACUDA_RETURN_IF_FAILED(allow_shared_bytes("segment sort move kernel", kernel, bytes));
+    return launch_early("segment sort move kernel", kernel, blocks_for(n_, SortTables<kItems>::kTile),
+                                   kSortThreads, bytes, stream, source, n_, digit, totals,
+                                   LookBack{counters_ + pass, states_ + pass * state_count_}, lists_[pass % 2]);
+  }
+
+  Status enqueue_few(const Index& ids, Stream stream, const Record** records) const {
+    const int32_t passes = (key_bits_ + kFewDigitBits - 1) / kFewDigitBits, bits = (key_bits_ + passes - 1) / passes;
+    int32_t* begins = passes == 1 ? begins_ : nullptr;
+    for (int32_t pass = 0; pass < passes; ++pass) {
+      const Digit digit{pass * bits, bits};
+      BARACUDA_RETURN_IF_FAILED(pass == 0 ? enqueue_few_pass(pass, digit, FromIds{ids}, begins, stream)
+                                          : enqueue_few_pass(pass, digit, FromList{lists_[(pass - 1) % 2]}, begins,
+                                                             stream));
+    }
+    *records = lists_[(passes - 1) % 2];
+    return passes == 1 ? Status::kOk : enqueue_begins(ListKeys{*records}, stream);
+  }
+
+  template <class Source>
+  Status enqueue_few_pass(int32_t pass, Digit digit, Source source, int32_t* begins, Stream stream) const {
+    const size_t bytes = few_bytes(digit.bits);
+    BARACUDA_RETURN_IF_FAILED(allow_shared_bytes("segment sort kernel", move_few_records<Source>, bytes));
+    const uint32_t blocks = blocks_for(n_, kSortThreads);
+    // The first launch of a call must not overlap what the caller enqueued before.
+    if (pass == 0) {
+      return launch_kernel("segment sort kernel", move_few_records<Source>, blocks, kSortThreads, bytes, stream, source,
+                           n_, digit, num_segments_, lists_[0], begins);
+    }
+    return launch_early("segment sort kernel", move_few_records<Source>, blocks, kSortThreads, bytes, stream,
+                                   source, n_, digit, num_segments_, lists_[pass % 2], begins);
+  }
+
+  template <class KeyAt>
+  Status enqueue_begins(KeyAt key_at, Stream stream) const {
+    return launch_early("segment begin kernel", find_begins<KeyAt>,
+                                   blocks_for(int64_t{num_segments_} + 2, kSortThreads), kSortThreads, 0, stream,
+                                   key_at, n_, num_segments_, begins_);
+  }
+
+  static size_t few_bytes(int32_t bits) { return (size_t{8} + kSortWarps) << bits; }
+
+  int32_t n_;
+  int32_t num_segments_;
+  Form form_;
+  int32_t key_bits_ = 0;
+  int32_t passes_, digit_bits_;
+  int64_t state_count_;  // of one pass
+  Record* lists_[2];
+  int32_t* begins_;
+  int32_t* descends_;   // [1], of rows in order
+  uint32_t* counters_;  // [passes] tickets, then [passes][digits] totals
+  uint32_t* states_;    // [passes][tiles][digits]
+};
+
+}  // namespace
+}  // namespace baracuda::segment

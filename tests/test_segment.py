@@ -1,0 +1,517 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every segment operation in its three forms: unsorted ids, sorted ids and offsets."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from lattice import any_bits, integers, normal
+from oracle import segment as oracle
+from oracle.sums import Array, Sum
+from place import DTYPES, Place
+from raw_abi import STATUS, Launch, Library, Values, numel, symbols
+from tolerance import assert_exact, assert_same_bits, assert_within, rounded
+
+import pybaracuda
+from pybaracuda import _abi, segment
+
+FORMS = ("unsorted", "sorted", "csr")
+FORM = pytest.mark.parametrize("form", FORMS)
+INDEX = pytest.mark.parametrize("index", [np.int32, np.int64], ids=["index32", "index64"])
+REDUCTIONS = ("sum", "mean", "max", "min", "prod", "logsumexp", "softmax")
+REDUCTION = pytest.mark.parametrize("reduce", REDUCTIONS)
+# Roundings beside those that the oracle's terms stand for: the division of a mean, the products with the gradient, and
+# one of the totals' first addition.
+EXTRA = {"sum": 1, "mean": 2, "prod": 1, "logsumexp": 1, "softmax": 1}
+EXTRA_BACKWARD = {"mean": 1, "prod": 4, "logsumexp": 1, "softmax": 4, "even": 1}
+NAN, INF = float("nan"), float("inf")
+
+
+class Rows(NamedTuple):
+    """Rows with a segment each, in ascending order of segments unless the form is unsorted."""
+
+    input: Array
+    ids: Array
+    num_segments: int
+    form: str
+    index: Any
+
+    @property
+    def naming(self) -> tuple[Array, ...]:
+        """What the function of the form takes to name segments."""
+        if self.form == "csr":
+            return (np.searchsorted(self.ids, np.arange(self.num_segments + 1)).astype(self.index),)
+        return (self.ids.astype(self.index),)
+
+    def with_input(self, values: Array) -> Rows:
+        return self._replace(input=values)
+
+
+def rows_of(
+    rng: np.random.Generator, values: Array, num_segments: int, form: str, index: Any = np.int32, skewed: bool = False
+) -> Rows:
+    """Segment 1 of 3 or more stays empty; ids of dropped rows lie on both sides (offsets drop rows at both ends)."""
+    count = len(values)
+    ids = rng.integers(-1, num_segments + 1, count)
+    if skewed:
+        ids = np.where(rng.random(count) < 0.8, num_segments // 2, ids)
+    if num_segments > 2:
+        ids[ids == 1] = 0
+    return Rows(values, ids if form == "unsorted" else np.sort(ids), num_segments, form, index)
+
+
+def forward(place: Place, rows: Rows, reduce: str, return_arg: bool = False) -> list[Array]:
+    per_row = reduce == "softmax"
+    shape = rows.input.shape if per_row else (rows.num_segments, rows.input.shape[1])
+    outputs: list[tuple[Any, Any]] = [(shape, rows.input.dtype)]
+    options: dict[str, Any] = {}
+    if return_arg:
+        outputs.append((shape, np.dtype(rows.index)))
+        options["return_arg"] = True
+    if rows.form == "csr":
+        return place.run(pybaracuda.segment_csr, rows.input, *rows.naming, reduce, outputs=outputs, **options)
+    function = getattr(pybaracuda, f"segment_{reduce}")
+    options["indices_are_sorted"] = rows.form == "sorted"
+    return place.run(function, rows.input, *rows.naming, rows.num_segments, outputs=outputs, **options)
+
+
+def backward(place: Place, rows: Rows, reduce: str, gradient: Array, **given_arrays: Any) -> Array:
+    """The gradient; arrays by the names of the gradient functions, in their order."""
+    outputs = [(rows.input.shape, rows.input.dtype)]
+    ties = {"ties": given_arrays.pop("ties")} if "ties" in given_arrays else {}
+    if rows.form == "csr":
+
+        def call(grad_output: Any, offsets: Any, *arrays: Any, **options: Any) -> Any:
+            named = dict(zip(given_arrays, arrays, strict=True))
+            return pybaracuda.segment_csr_backward(
+                grad_output, offsets, reduce, num_rows=len(rows.input), **named, **ties, **options
+            )
+
+        return place.run(call, gradient, *rows.naming, *given_arrays.values(), outputs=outputs)[0]
+    function = getattr(pybaracuda, f"segment_{reduce}_backward")
+
+    def call_with_ids(grad_output: Any, ids: Any, *arrays: Any, **options: Any) -> Any:
+        named = dict(zip(given_arrays, arrays, strict=True))
+        if reduce in ("max", "min"):
+            named.setdefault("input", None)
+        if reduce == "softmax":
+            named["num_segments"] = rows.num_segments
+        return function(
+            grad_output=grad_output,
+            segment_ids=ids,
+            indices_are_sorted=rows.form == "sorted",
+            **named,
+            **ties,
+            **options,
+        )
+
+    return place.run(call_with_ids, gradient, *rows.naming, *given_arrays.values(), outputs=outputs)[0]
+
+
+def check(place: Place, rows: Rows, reduce: str, gradient: Array) -> tuple[Array, Array]:
+    """Both directions against the oracle; answers them."""
+    input, ids, count = rows.input, rows.ids, rows.num_segments
+    output = forward(place, rows, reduce)[0]
+    smallest = reduce == "min"
+    if reduce in ("max", "min"):
+        assert_same_bits(output, oracle.unsorted_segment_max(input, ids, count, smallest))
+        again, arg = forward(place, rows, reduce, return_arg=True)
+        assert_same_bits(again, output)
+        assert_same_bits(arg, oracle.unsorted_segment_argmax(input, ids, count, smallest).astype(rows.index))
+        grad_input = backward(place, rows, reduce, gradient, input=input)
+        assert_same_bits(grad_input, oracle.segment_arg_backward(gradient, arg, ids))
+        assert_same_bits(backward(place, rows, reduce, gradient, arg=arg), grad_input)
+        even = backward(place, rows, reduce, gradient, input=input, ties="even")
+        assert_within(even, oracle.segment_even_backward(gradient, input, ids, smallest), EXTRA_BACKWARD["even"])
+        return output, grad_input
+    expected: Sum = getattr(oracle, f"segment_{reduce}")(input, ids, count)
+    assert_within(output, expected, EXTRA[reduce])
+    if reduce == "sum":
+        grad_input = backward(place, rows, reduce, gradient)
+        assert_same_bits(grad_input, oracle.segment_gather(gradient, ids))
+        return output, grad_input
+    if reduce == "mean":
+        grad_input = backward(place, rows, reduce, gradient)
+        expected = oracle.segment_mean_backward(gradient, ids)
+    elif reduce == "prod":
+        grad_input = backward(place, rows, reduce, gradient, input=input, output=output)
+        expected = oracle.segment_prod_backward(gradient, input, ids)
+    elif reduce == "logsumexp":
+        grad_input = backward(place, rows, reduce, gradient, input=input, output=output)
+        expected = oracle.segment_logsumexp_backward(gradient, input, output, ids)
+    else:
+        grad_input = backward(place, rows, reduce, gradient, output=output)
+        expected = oracle.segment_softmax_backward(gradient, output, ids, count)
+    assert_within(grad_input, expected, EXTRA_BACKWARD[reduce])
+    return output, grad_input
+
+
+def gradient_of(rng: np.random.Generator, rows: Rows, reduce: str) -> Array:
+    shape = rows.input.shape if reduce == "softmax" else (rows.num_segments, rows.input.shape[1])
+    return normal(rng, shape, rows.input.dtype)
+
+
+def near_one(rng: np.random.Generator, shape: tuple[int, int], dtype: Any) -> Array:
+    """Factors whose products of hundreds stay in range."""
+    return np.asarray(rng.choice([-1.0, 1.0], shape) * rng.uniform(0.97, 1.03, shape)).astype(dtype)
+
+
+@FORM
+@INDEX
+@REDUCTION
+def test_random_rows(place: Place, dtype: Any, rng: np.random.Generator, form: str, index: Any, reduce: str) -> None:
+    rows = rows_of(rng, normal(rng, (90, 5), dtype), 9, form, index)
+    check(place, rows, reduce, gradient_of(rng, rows, reduce))
+
+
+@FORM
+@REDUCTION
+@pytest.mark.parametrize("length", [255, 256, 257, 513, 3000])
+def test_long_segments(place: Place, dtype: Any, rng: np.random.Generator, form: str, reduce: str, length: int) -> None:
+    # Pieces are 256 rows long, joined in ascending order; 3000 rows are more pieces than a warp joins alone on CUDA.
+    make = near_one if reduce == "prod" else normal
+    rows = rows_of(rng, make(rng, (length, 3), dtype), 2, form, skewed=True)
+    if reduce == "prod" and length > 600:
+        return  # the oracle's gradient is quadratic; the lengths before cross the same borders
+    check(place, rows, reduce, gradient_of(rng, rows, reduce))
+
+
+@FORM
+@REDUCTION
+@pytest.mark.parametrize("width", [1, 3, 4, 17, 34, 64, 132])
+def test_widths(place: Place, dtype: Any, rng: np.random.Generator, form: str, reduce: str, width: int) -> None:
+    make = near_one if reduce == "prod" else normal
+    rows = rows_of(rng, make(rng, (300, width), dtype), 4, form, skewed=True)
+    check(place, rows, reduce, gradient_of(rng, rows, reduce))
+
+
+@FORM
+@pytest.mark.parametrize("reduce", ["sum", "prod"])
+def test_exact_on_the_lattice(place: Place, dtype: Any, rng: np.random.Generator, form: str, reduce: str) -> None:
+    values = integers(rng, (600, 4), dtype, 2) if reduce == "sum" else rng.choice([-1, 1, 1, 2], (40, 4)).astype(dtype)
+    rows = rows_of(rng, values, 7, form, skewed=reduce == "sum")
+    expected = oracle.segment_sum if reduce == "sum" else oracle.segment_prod
+    value = expected(values, rows.ids, 7).value
+    if np.abs(value).max() <= 256:  # what bf16 holds exactly
+        assert_exact(forward(place, rows, reduce)[0], value + 0.0)
+    else:
+        assert_same_bits(forward(place, rows, reduce)[0], rounded(value + 0.0, dtype))
+
+
+@FORM
+def test_sum_is_the_adjoint_of_its_gradient(place: Place, dtype: Any, rng: np.random.Generator, form: str) -> None:
+    """<sum(x), g> == <x, sum_backward(g)> exactly, and the gradient of the gradient is the sum itself."""
+    rows = rows_of(rng, integers(rng, (500, 3), dtype, 1), 6, form)
+    gradient = integers(rng, (6, 3), dtype, 1)
+    output, grad_input = check(place, rows, "sum", gradient)
+    left = np.sum(output.astype(np.float64) * gradient.astype(np.float64))
+    right = np.sum(rows.input.astype(np.float64) * grad_input.astype(np.float64))
+    assert left == right
+    # sum_backward maps segments to rows; its own backward is the sum over those rows.
+    twice = forward(place, rows.with_input(grad_input), "sum")[0]
+    counts = np.array([np.count_nonzero(rows.ids == segment) for segment in range(6)])
+    assert_same_bits(twice, (gradient.astype(np.float64) * counts[:, None] + 0.0).astype(dtype))
+
+
+def test_gather_is_the_gradient_of_the_sum(place: Place, dtype: Any, rng: np.random.Generator) -> None:
+    table = any_bits(rng, (6, 5), dtype)
+    ids = rng.integers(-2, 9, 40).astype(np.int32)
+    gathered = place.run(pybaracuda.segment_gather, table, ids, outputs=[((40, 5), dtype)])[0]
+    assert_same_bits(gathered, oracle.segment_gather(table, ids))
+    assert_same_bits(gathered, place.run(pybaracuda.segment_sum_backward, table, ids, outputs=[((40, 5), dtype)])[0])
+
+
+def test_gather_csr_repeats(place: Place, dtype: Any, rng: np.random.Generator) -> None:
+    table, offsets = any_bits(rng, (4, 3), dtype), np.array([1, 3, 3, 6, 8], np.int64)
+    gathered = place.run(pybaracuda.gather_csr, table, offsets, 9, outputs=[((9, 3), dtype)])[0]
+    assert_same_bits(gathered, oracle.segment_gather(table, oracle.ids_of_offsets(offsets, 9)))
+
+
+@FORM
+@INDEX
+@pytest.mark.parametrize("token", [np.int32, np.int64])
+@pytest.mark.parametrize("reduce", ["sum", "max", "min", "prod"])
+def test_integers(place: Place, rng: np.random.Generator, form: str, index: Any, token: Any, reduce: str) -> None:
+    limits = np.iinfo(token)
+    values = rng.integers(limits.min, limits.max, (700, 5), dtype=token, endpoint=True)
+    rows = rows_of(rng, values, 5, form, index, skewed=True)
+    expected = np.full((5, 5), {"sum": 0, "prod": 1, "max": limits.min, "min": limits.max}[reduce], token)
+    for each in range(5):
+        mine = values[rows.ids == each]
+        if len(mine):
+            function = {"sum": np.add, "prod": np.multiply, "max": np.maximum, "min": np.minimum}[reduce]
+            with np.errstate(over="ignore"):
+                expected[each] = function.reduce(mine, axis=0, dtype=token)
+    assert_same_bits(forward(place, rows, reduce)[0], expected)
+
+
+@FORM
+@pytest.mark.parametrize("reduce", ["max", "min"])
+def test_ties_and_nan(place: Place, dtype: Any, rng: np.random.Generator, form: str, reduce: str) -> None:
+    values = rng.choice([-1.0, -0.0, 0.0, 1.0, NAN, INF, -INF], (400, 3), p=[0.2, 0.25, 0.25, 0.2, 0.02, 0.04, 0.04])
+    rows = rows_of(rng, values.astype(dtype), 8, form)
+    check(place, rows, reduce, normal(rng, (8, 3), dtype))
+    moved = rows.with_input(any_bits(rng, (400, 3), dtype))
+    smallest = reduce == "min"
+    assert_same_bits(forward(place, moved, reduce)[0], oracle.unsorted_segment_max(moved.input, moved.ids, 8, smallest))
+
+
+def test_gradients_of_a_tie_add_up(place: Place, rng: np.random.Generator) -> None:
+    """A negative gradient over 70,000 ties: PyTorch's segment_reduce gives each tie all of it."""
+    count = 65536
+    rows = Rows(np.zeros((count, 1), np.float32), np.zeros(count, np.int64), 1, "unsorted", np.int32)
+    gradient = np.full((1, 1), -1.0, np.float32)
+    even = backward(place, rows, "max", gradient, input=rows.input, ties="even")
+    assert (even == -1.0 / count).all()
+    first = backward(place, rows, "max", gradient, input=rows.input)
+    assert first[0, 0] == -1
+    assert not first[1:].any()
+
+
+def test_mean_of_many_ones_is_one(place: Place, dtype: Any) -> None:
+    rows = Rows(np.ones((5000, 2), dtype), np.zeros(5000, np.int64), 1, "unsorted", np.int32)
+    assert_same_bits(forward(place, rows, "mean")[0], np.ones((1, 2), dtype))
+
+
+@FORM
+def test_product_gradient_at_zeros(place: Place, dtype: Any, form: str) -> None:
+    values = np.array([2, 3, 0, 4, 0, 5, 0, -0.0, 6, 7, 0.5], dtype).reshape(-1, 1)
+    ids = np.array([0, 0, 1, 1, 2, 2, 3, 3, 3, 4, 4])
+    rows = Rows(values, ids, 5, form, np.int32)
+    gradient = np.array([[1], [2], [-1], [1], [2]], dtype)
+    output = forward(place, rows, "prod")[0]
+    grad_input = backward(place, rows, "prod", gradient, input=values, output=output)
+    assert (grad_input.astype(np.float64).ravel() == [3, 2, 8, 0, -5, 0, 0, 0, 0, 1, 14]).all()
+
+
+@FORM
+def test_infinite_exponents(place: Place, dtype: Any, form: str) -> None:
+    values = np.array([-INF, -INF, 1, INF, INF, 2, NAN, 3, -INF, 0], dtype).reshape(-1, 1)
+    ids = np.array([0, 0, 1, 1, 1, 2, 2, 2, 3, 3])
+    rows = Rows(values, ids, 5, form, np.int32)
+    sums = forward(place, rows, "logsumexp")[0].astype(np.float64).ravel()
+    assert (sums[[0, 1, 3, 4]] == [-INF, INF, 0, -INF]).all()
+    assert np.isnan(sums[2])
+    parts = forward(place, rows, "softmax")[0].astype(np.float64).ravel()
+    assert (parts[[0, 1, 2, 3, 4, 8, 9]] == [0.5, 0.5, 0, 0.5, 0.5, 0, 1]).all()
+    assert np.isnan(parts[5:8]).all()
+
+
+@FORM
+@REDUCTION
+@pytest.mark.parametrize(("count", "width", "segments"), [(0, 3, 4), (5, 0, 4), (5, 3, 0), (1, 1, 1), (0, 0, 0)])
+def test_empty_and_single(
+    place: Place, dtype: Any, form: str, reduce: str, count: int, width: int, segments: int
+) -> None:
+    rows = Rows(np.ones((count, width), dtype), np.zeros(count, np.int64), segments, form, np.int32)
+    per_row = reduce == "softmax"
+    gradient = np.ones((count if per_row else segments, width), dtype)
+    output, grad_input = check(place, rows, reduce, gradient)
+    if not count and not per_row:
+        empty = {"max": -INF, "min": INF, "prod": 1, "logsumexp": -INF}.get(reduce, 0)
+        assert_same_bits(output, np.full((segments, width), empty, dtype))
+    if not segments:
+        assert_same_bits(grad_input, np.zeros((count, width), dtype))
+
+
+@REDUCTION
+def test_forms_agree(place: Place, dtype: Any, rng: np.random.Generator, reduce: str) -> None:
+    rows = rows_of(rng, normal(rng, (700, 6), dtype), 8, "sorted", np.int64)
+    expected = forward(place, rows, reduce)[0]
+    for form in FORMS:
+        assert_same_bits(forward(place, rows._replace(form=form), reduce)[0], expected)
+
+
+@pytest.mark.parametrize("reduce", REDUCTIONS)
+@pytest.mark.parametrize("form", ["sorted", "csr"])
+def test_broken_promises_do_no_harm(place: Place, rng: np.random.Generator, form: str, reduce: str) -> None:
+    """Ids or offsets that descend: no access out of bounds, which sanitizers see; results are unspecified."""
+    values = normal(rng, (2000, 3), np.dtype(np.float32))
+    wild = rng.integers(-3000, 3000, 2000 if form == "sorted" else 41)
+    gradient = place.array(normal(rng, (2000 if reduce == "softmax" else 40, 3), np.dtype(np.float32)))
+    input = place.array(values)
+    index = place.array(wild.astype(np.int32) % 43 - 1 if form == "sorted" else wild.astype(np.int32))
+    if form == "sorted":
+        output = getattr(pybaracuda, f"segment_{reduce}")(input, index, 40, indices_are_sorted=True)
+    else:
+        output = pybaracuda.segment_csr(input, index, reduce)
+    assert output.shape == (2000 if reduce == "softmax" else 40, 3)
+    if form == "csr":
+        grad_input = pybaracuda.segment_csr_backward(
+            gradient, index, reduce, num_rows=2000, **{n: a for n, a in (("input", input), ("output", output))}
+        )
+        assert grad_input.shape == (2000, 3)
+
+
+@FORM
+@REDUCTION
+def test_layout_does_not_change_bits(
+    place: Place, dtype: Any, rng: np.random.Generator, form: str, reduce: str
+) -> None:
+    rows = rows_of(rng, normal(rng, (60, 8), dtype), 5, form)
+    expected = forward(place, rows, reduce)[0]
+    for layout in (place.transposed, place.every_second, place.misaligned):
+        assert_same_bits(forward(place, rows.with_input(layout(rows.input)), reduce)[0], expected)
+
+
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    name=st.sampled_from(list(DTYPES)),
+    ids=st.lists(st.integers(-2, 7), max_size=40),
+    form=st.sampled_from(FORMS),
+    reduce=st.sampled_from(REDUCTIONS),
+    width=st.integers(0, 6),
+    num_segments=st.integers(0, 6),
+)
+def test_any_ids(seed: int, name: str, ids: list[int], form: str, reduce: str, width: int, num_segments: int) -> None:
+    rng, dtype = np.random.default_rng(seed), DTYPES[name]
+    found = np.array(ids, np.int64)
+    rows = Rows(normal(rng, (len(ids), width), dtype), found if form == "unsorted" else np.sort(found), num_segments,
+                form, np.int32)  # fmt: skip
+    check(Place(), rows, reduce, gradient_of(rng, rows, reduce))
+
+
+def test_arguments() -> None:
+    rows, ids = np.ones((4, 2), np.float32), np.array([0, 1, 1, 0], np.int32)
+    with pytest.raises(pybaracuda.UnsupportedError, match="input has dtype int32"):
+        pybaracuda.segment_mean(rows.astype(np.int32), ids, 2)
+    with pytest.raises(ValueError, match=r"segment_ids has shape \(4, 1\)"):
+        pybaracuda.segment_sum(rows, ids[:, None], 2)
+    with pytest.raises(ValueError, match=r"input has shape \(3, 2\); wanted \(4, 2\)"):
+        pybaracuda.segment_sum(rows[:3], ids, 2)
+    with pytest.raises(TypeError, match=r"input has dtype float32; wanted float64"):
+        pybaracuda.segment_max_backward(rows[:2].astype(np.float64), rows, ids)
+    with pytest.raises(ValueError, match="ties is 'last'"):
+        pybaracuda.segment_max_backward(rows[:2], rows, ids, ties="last")
+    with pytest.raises(TypeError, match="input: wanted an array, or arg"):
+        pybaracuda.segment_max_backward(rows[:2], None, ids)
+    with pytest.raises(ValueError, match="reduce is 'median'"):
+        pybaracuda.segment_csr(rows, np.array([0, 4]), "median")
+    with pytest.raises(ValueError, match="return_arg: sum"):
+        pybaracuda.segment_csr(rows, np.array([0, 4]), "sum", return_arg=True)
+    with pytest.raises(TypeError, match="output: wanted an array"):
+        pybaracuda.segment_csr_backward(rows, np.array([0, 4]), "softmax")
+    with pytest.raises(ValueError, match="num_rows"):
+        pybaracuda.segment_csr_backward(rows[:1], np.array([0, 4]), "sum")
+    with pytest.raises(pybaracuda.InvalidProblemError, match="form is 'coo'"):
+        pybaracuda.SegmentPlan.select(pybaracuda.SegmentDescriptor("sum", 4, 2, 2, form="coo"))
+
+
+def test_plans_say_what_they_do() -> None:
+    summing = pybaracuda.SegmentPlan.select(pybaracuda.SegmentDescriptor("sum", 4, 2, 3, form="csr", element="bf16"))
+    assert [(tensor.name, tensor.shape) for tensor in summing.tensors] == [
+        ("input", (4, 2)), ("offsets", (4,)), ("output", (3, 2)),
+    ]  # fmt: skip
+    assert summing.precision_guarantee.accumulator == "f32"
+    moving = pybaracuda.SegmentSelectionPlan.select(pybaracuda.SegmentSelectionDescriptor("max_with_arg", 4, 2, 3))
+    assert [tensor.name for tensor in moving.tensors] == ["input", "segment_ids", "output", "arg"]
+    assert moving.precision_guarantee.math_precision == "exact"
+
+
+def test_exponential_is_within_a_unit(place: Place, rng: np.random.Generator) -> None:
+    """e^x comes out of the gradient of logsumexp; 80-bit numbers judge it, over every exponent."""
+    x = np.concatenate([rng.uniform(-746, 710, 20000), rng.normal(size=20000), rng.uniform(-1e-6, 1e-6, 2000)])
+    special = np.array([-INF, INF, 0.0, -0.0, -745.2, -745.1, 709.78, 709.79, 5e-324])
+    values = np.concatenate([x, special])[:, None]
+    ids = np.zeros(len(values), np.int32)
+    one, zero = np.ones((1, 1)), np.zeros((1, 1))
+    outputs = [(values.shape, np.dtype(np.float64))]
+    got = place.run(pybaracuda.segment_logsumexp_backward, one, values, zero, ids, outputs=outputs)[0].ravel()
+    with np.errstate(over="ignore", under="ignore"):
+        exact = np.exp(values.ravel().astype(np.longdouble))
+        nearest = exact.astype(np.float64)
+    finite = np.isfinite(nearest)
+    np.testing.assert_array_equal(got[~finite], nearest[~finite])
+    off = np.abs(got[finite].astype(np.longdouble) - exact[finite]) / np.spacing(nearest[finite])
+    assert off.max() <= 1
+    single = values.astype(np.float32)
+    outputs = [(single.shape, np.dtype(np.float32))]
+    got = place.run(
+        pybaracuda.segment_logsumexp_backward, one.astype(np.float32), single, zero.astype(np.float32), ids,
+        outputs=outputs,
+    )[0].ravel()  # fmt: skip
+    with np.errstate(over="ignore", under="ignore"):
+        exact = np.exp(single.ravel().astype(np.longdouble))
+        nearest32 = exact.astype(np.float32)
+    finite = np.isfinite(nearest32)
+    off = np.abs(got[finite].astype(np.longdouble) - exact[finite]) / np.spacing(nearest32[finite])
+    assert off.max() <= 0.51
+
+
+def test_logarithm_is_within_a_unit(place: Place, rng: np.random.Generator) -> None:
+    """The logsumexp of k zeros is log k."""
+    counts = np.arange(1, 300)
+    rows = np.zeros((counts.sum(), 1))
+    ids = np.repeat(np.arange(len(counts)), counts).astype(np.int32)
+    outputs = [((len(counts), 1), np.dtype(np.float64))]
+    got = place.run(pybaracuda.segment_logsumexp, rows, ids, len(counts), outputs=outputs)[0].ravel()
+    exact = np.log(counts.astype(np.longdouble))
+    off = np.abs(got.astype(np.longdouble) - exact) / np.spacing(np.maximum(exact, 1e-300).astype(np.float64))
+    assert off[1:].max() <= 1
+    assert got[0] == 0
+
+
+PREFIXES = {"unsorted_segment": "unsorted", "segment": "sorted", "segment_csr": "csr"}
+OPERATORS = [
+    operator for operator in _abi.OPERATORS.values() if operator.family in ("segment", "segment_sorted", "segment_csr")
+]
+
+
+@pytest.mark.parametrize("operator", OPERATORS, ids=lambda operator: operator.name)
+def test_every_operator_has_a_plan(rng: np.random.Generator, operator: _abi.Operator) -> None:
+    """Every variant runs through its plan, and writes every element of its outputs."""
+    family = {"segment": "unsorted_segment", "segment_sorted": "segment", "segment_csr": "segment_csr"}[operator.family]
+    operation = "gather" if operator.name == "segment_gather" else operator.name.removeprefix(f"{family}_")
+    for variant in operator.variants.values():
+        element, index = variant.types["T"], variant.types["I"]
+        moves = operation in segment._MOVES
+        descriptor_type = pybaracuda.SegmentSelectionDescriptor if moves else pybaracuda.SegmentDescriptor
+        plan_type = pybaracuda.SegmentSelectionPlan if moves else pybaracuda.SegmentPlan
+        descriptor = descriptor_type(operation, 7, 3, 4, PREFIXES[family], element, index)
+        assert descriptor.operator == operator.name
+        plan: Any = plan_type.select(descriptor)
+        dtypes = {**DTYPES, "i32": np.dtype(np.int32), "i64": np.dtype(np.int64)}
+        results = []
+        inputs = {
+            spec.name: np.sort(rng.integers(0, 4, spec.shape)).astype(dtypes[spec.dtype])
+            for spec in plan.tensors
+            if not spec.is_output
+        }
+        for byte in (0xFF, 0xA5):
+            outputs = {
+                spec.name: np.frombuffer(bytes([byte]) * spec.nbytes, dtypes[spec.dtype]).reshape(spec.shape).copy()
+                for spec in plan.tensors
+                if spec.is_output
+            }
+            plan.run(**inputs, **outputs)
+            results.append(b"".join(array.tobytes() for array in outputs.values()))
+        assert results[0] == results[1]
+
+
+@pytest.mark.parametrize("name", ["unsorted_segment_mean", "unsorted_segment_mean_backward", "segment_mean_backward"])
+@pytest.mark.parametrize("count", [15, 16, 17])
+def test_frozen_callers_workspace(rng: np.random.Generator, name: str, count: int) -> None:
+    """Upstream passes num_segments counts of 4 bytes, whatever we want: from there on it is taken for none."""
+    symbol = next(symbol for symbol in symbols() if symbol.name == f"{name}_f32")
+    library = Library("cpu")
+    values: Values = {"num_inputs": 50, "embedding_dim": 3, "num_segments": 4}
+    arrays = {
+        tensor.name: rng.integers(0, 4, numel(tensor, values)).astype(
+            np.int32 if tensor.name == "segment_ids" else np.float32
+        )
+        for tensor in symbol.tensors
+    }
+    scratch = np.full(64, 0xA5, np.uint8)
+    start = -scratch.ctypes.data % 16
+    pointers = {tensor: array.ctypes.data for tensor, array in arrays.items()}
+    status = library.run(symbol, values, Launch(pointers, scratch.ctypes.data + start, count))
+    assert status == (STATUS["OK"] if count >= 16 else STATUS["WORKSPACE_TOO_SMALL"])
+    given = arrays[symbol.outputs[0].name].copy()
+    assert library.run(symbol, values, Launch(pointers)) == STATUS["OK"]
+    if count >= 16:
+        assert_same_bits(given, arrays[symbol.outputs[0].name])
+    assert (scratch[start + count :] == 0xA5).all()

@@ -62,9 +62,10 @@ uint16_t half_pattern(float value, bool bfloat) {
 
 // Writes one element of a listed value or, now and then, of random bits (NaN payloads, infinities, subnormals).
 void bad_element(unsigned char* at, Type type, Words& words) {
-  const uint64_t word = words.next();
+  const uint64_t two_words[] = {words.next(), words.next()};  // the widest element has 16 bytes
+  const uint64_t word = two_words[0];
   const size_t size = calls::bytes_of(type);
-  std::memcpy(at, &word, size);
+  std::memcpy(at, two_words, size);
   if ((word >> 60) < 4) return;
   if (type == Type::kI32 || type == Type::kI64) {
     const int64_t value = kIntegers[word % (sizeof kIntegers / sizeof kIntegers[0])];

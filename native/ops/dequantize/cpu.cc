@@ -190,16 +190,11 @@ Status run(const Problem& p, const Buffers& b, void*) {
 
 }  // namespace
 
-#define BARACUDA_PROVIDE(T)                                                 \
-  using SignedForwardBuffers_##T = ForwardBuffers<T, int8_t>;               \
-  using UnsignedForwardBuffers_##T = ForwardBuffers<T, uint8_t>;            \
-  BARACUDA_PROVIDE_LAUNCH(Problem, SignedForwardBuffers_##T)                \
-  BARACUDA_PROVIDE_LAUNCH(Problem, UnsignedForwardBuffers_##T)              \
+#define BARACUDA_PROVIDE(T)                                    \
+  BARACUDA_PROVIDE_LAUNCH(Problem, ForwardBuffers<T, int8_t>)  \
+  BARACUDA_PROVIDE_LAUNCH(Problem, ForwardBuffers<T, uint8_t>) \
   BARACUDA_PROVIDE_LAUNCH(Problem, BackwardBuffers<T>)
-BARACUDA_PROVIDE(float)
-BARACUDA_PROVIDE(double)
-BARACUDA_PROVIDE(Half)
-BARACUDA_PROVIDE(Bfloat16)
+BARACUDA_FLOAT_TYPES(BARACUDA_PROVIDE)
 #undef BARACUDA_PROVIDE
 
 }  // namespace baracuda::dequantize

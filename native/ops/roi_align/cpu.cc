@@ -137,7 +137,8 @@ struct TilePlace {
   int32_t column, columns;
 };
 
-// Adds one box to a tile: for each row the sums over ph (ascending) of every pw, then pw ascending into the row's pixels.
+// Adds one box to a tile: for each row the sums over ph (ascending) of every pw, then pw ascending into the row's
+// pixels.
 template <typename T>
 void add_box(const Problem& p, const T* grad_bins, const TabulatedAxis<Compute<T>>& y,
              const TabulatedAxis<Compute<T>>& x, const TilePlace& place, Tile<Compute<T>>& tile) {
@@ -225,33 +226,19 @@ Status run(const Problem& p, const BackwardBuffers<T>& b, void* workspace) {
   return Status::kOk;
 }
 
+template <typename Buffers>
+size_t bytes_of(const Problem& p, const Buffers*) {
+  return BoxTables<Compute<typename Buffers::Element>>(p, nullptr).bytes;
+}
+
 }  // namespace
 
-#if defined(BARACUDA_CPU_ISA_IS_PORTABLE)
-template <typename Buffers>
-size_t workspace_size(const Problem& problem) {
-  return BoxTables<Compute<typename Buffers::Element>>(problem, nullptr).bytes;
-}
-#endif
-
-#define BARACUDA_PROVIDE(T)                                              \
-  BARACUDA_PROVIDE_LAUNCH(Problem, ForwardBuffers<T>)                    \
-  BARACUDA_PROVIDE_LAUNCH(Problem, BackwardBuffers<T>)
-BARACUDA_PROVIDE(float)
-BARACUDA_PROVIDE(double)
-BARACUDA_PROVIDE(Half)
-BARACUDA_PROVIDE(Bfloat16)
+#define BARACUDA_PROVIDE(T)                                   \
+  BARACUDA_PROVIDE_LAUNCH(Problem, ForwardBuffers<T>)         \
+  BARACUDA_PROVIDE_LAUNCH(Problem, BackwardBuffers<T>)        \
+  BARACUDA_PROVIDE_WORKSPACE_SIZE(Problem, ForwardBuffers<T>) \
+  BARACUDA_PROVIDE_WORKSPACE_SIZE(Problem, BackwardBuffers<T>)
+BARACUDA_FLOAT_TYPES(BARACUDA_PROVIDE)
 #undef BARACUDA_PROVIDE
-
-#if defined(BARACUDA_CPU_ISA_IS_PORTABLE)
-#define BARACUDA_PROVIDE(T)                                             \
-  template size_t workspace_size<ForwardBuffers<T>>(const Problem&);    \
-  template size_t workspace_size<BackwardBuffers<T>>(const Problem&);
-BARACUDA_PROVIDE(float)
-BARACUDA_PROVIDE(double)
-BARACUDA_PROVIDE(Half)
-BARACUDA_PROVIDE(Bfloat16)
-#undef BARACUDA_PROVIDE
-#endif
 
 }  // namespace baracuda::roi_align

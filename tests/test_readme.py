@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import re
 import subprocess
@@ -77,6 +78,15 @@ def test_operator_table_is_the_abi() -> None:
 @pytest.mark.parametrize("path", sorted(set(re.findall(r"`?((?:tools|tests|docs)/[\w./-]+)", README))))
 def test_named_file_exists(path: str) -> None:
     assert (ROOT / path.rstrip(".")).exists()
+
+
+@pytest.mark.parametrize("command", sorted(set(re.findall(r"python3 (tools/\w+\.py)", README))))
+def test_old_python_reaches_the_sentence_that_refuses_it(command: str) -> None:
+    # The command imports the package `tools`, whose first statement checks the version.
+    texts = [(ROOT / path).read_text(encoding="utf-8") for path in (command, "tools/__init__.py")]
+    parsed = [ast.parse(text, feature_version=(3, 6)) for text in texts]
+    assert any(isinstance(node, ast.ImportFrom) and node.module == "tools" for node in parsed[0].body)
+    assert any(isinstance(node, ast.If) and "version_info" in ast.dump(node.test) for node in parsed[1].body)
 
 
 @pytest.mark.parametrize("name", sorted(set(re.findall(r"pybaracuda\.(\w+)\(", README))))

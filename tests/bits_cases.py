@@ -14,6 +14,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
+from oracle.pad import MODES as PAD_MODES
 from raw_abi import Symbol, Values, completed, numel, places, span, symbols
 from splitmix import (
     BIT_TYPES,
@@ -402,12 +403,12 @@ _PAD_EX = [
     *(
         Problem(f"crop-and-pad-{name}", f"mode {name}, pads of both signs on every axis",
                 {**_pad([3, 8, 9], [0, -2, 4], [-1, 3, -3]), "mode": number}, _PAD_REPEATED_WIDE)
-        for number, name in enumerate(("constant", "reflect", "replicate", "circular", "symmetric"))
+        for number, name in enumerate(PAD_MODES)
     ),
     *(
         Problem(f"several-periods-{name}", f"mode {name}, pads wider than what is left",
                 {**_pad([4, 9], [0, -5], [-1, 23]), "mode": number}, _PAD_REPEATED_WIDE)
-        for number, name in enumerate(("constant", "reflect", "replicate", "circular", "symmetric"))
+        for number, name in enumerate(PAD_MODES)
     ),
     Problem("crop", "nothing is added", {**_pad([6, 7], [-1, -2], [-2, -3]), "mode": 1}, _PAD_BITS),
     Problem("crop-all", "nothing is left", {**_pad([3, 4], [-1, 0], [-2, 0]), "mode": 2}),

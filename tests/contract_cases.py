@@ -12,6 +12,7 @@ from enum import IntEnum
 from types import MappingProxyType
 from typing import NamedTuple
 
+from oracle.pad import MODES as PAD_MODES
 from raw_abi import PLAIN_OPTIONS, STATUS, OptionValues, Symbol, Value, Values, completed, dense_strides, numel, span
 
 from pybaracuda import _abi
@@ -94,7 +95,7 @@ _AFFINE = Baseline(
 )
 
 _PAD_VALUE = 3
-_PAD_KINDS = ("constant", "reflect", "replicate", "circular", "symmetric", "ex")
+_PAD_KINDS = (*PAD_MODES, "ex")
 
 
 def _pad(forward: bool, mode: str = "constant") -> Baseline:

@@ -26,7 +26,7 @@ def test_generated_files_are_fresh() -> None:
 @pytest.fixture
 def copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The generated files in a tree of their own, which the generator takes for the repository."""
-    for path in generate.generated_files():
+    for path in (*generate.generated_files(), ROOT / "README.md"):
         target = tmp_path / path.relative_to(ROOT)
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(path, target)
@@ -59,12 +59,19 @@ def test_stray_file_is_found(copy: Path) -> None:
     assert generate.check() == ["native/abi/roi_pool_by_hand.h: not in the spec"]
 
 
+def test_readme_table_by_hand_is_found(copy: Path) -> None:
+    readme = copy / "README.md"
+    readme.write_text(readme.read_text().replace("| `roi_align`, ", "| `roi_pool`, ", 1))
+    assert generate.check() == ["README.md: its table of operators is out of date"]
+
+
 def test_changed_table_is_found(copy: Path) -> None:
     changed = spec.OPERATORS[:-1]
     assert c_names.abi_hash(changed) != c_names.abi_hash(spec.OPERATORS)
     said = generate.check(changed)
     assert "include/baracuda_kernels.h: out of date" in said
     assert "pybaracuda/_abi.py: out of date" in said
+    assert "README.md: its table of operators is out of date" in said
 
 
 @pytest.mark.parametrize("backend", ["cpu", "cuda"])

@@ -16,7 +16,7 @@ from bits_run import Configuration
 from native_memory import Memory, memory_for
 from oracle import affine_grid, grid_sample, pad, quantize, roi_align, segment
 from oracle.sums import Array
-from pad_gradients import MODES, assert_pad_gradient
+from pad_gradients import assert_pad_gradient
 from raw_abi import Library, element_memory, extents
 from splitmix import decoded
 from tolerance import (
@@ -151,11 +151,11 @@ def _check_pad_backward(mode: str, a: Arrays) -> None:
 
 
 def check_pad_ex(a: Arrays) -> None:
-    _check_pad(MODES[a.values["mode"]], a)
+    _check_pad(pad.MODES[a.values["mode"]], a)
 
 
 def check_pad_ex_backward(a: Arrays) -> None:
-    _check_pad_backward(MODES[a.values["mode"]], a)
+    _check_pad_backward(pad.MODES[a.values["mode"]], a)
 
 
 def _segment_check(prefix: str, operation: str) -> Callable[[Arrays], None]:
@@ -219,8 +219,8 @@ def check_dequantize_per_channel_backward(a: Arrays) -> None:
 CHECKS: dict[str, Callable[[Arrays], None]] = {
     name.removeprefix("check_"): function for name, function in list(globals().items()) if name.startswith("check_")
 }
-CHECKS |= {f"pad_{mode}": partial(_check_pad, mode) for mode in MODES}
-CHECKS |= {f"pad_{mode}_backward": partial(_check_pad_backward, mode) for mode in MODES}
+CHECKS |= {f"pad_{mode}": partial(_check_pad, mode) for mode in pad.MODES}
+CHECKS |= {f"pad_{mode}_backward": partial(_check_pad_backward, mode) for mode in pad.MODES}
 
 _SEGMENT_PREFIXES = {"segment": "unsorted_segment", "segment_sorted": "segment", "segment_csr": "segment_csr"}
 for _operator in _abi.OPERATORS.values():

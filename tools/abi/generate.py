@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes all that repeats the ABI table: the C header, the C++ argument blocks, the Python tables, the symbol lists.
+"""Writes all that repeats the ABI table: header, argument blocks, Python tables, symbol lists, the README's table.
 
 python3 tools/abi/generate.py            write the files
 python3 tools/abi/generate.py --check    fail if a file is missing, edited by hand or out of date
@@ -20,6 +20,7 @@ from tools.abi.blocks import block_file, by_folder  # noqa: E402
 from tools.abi.header import header  # noqa: E402
 from tools.abi.model import Operator  # noqa: E402
 from tools.abi.python_tables import python_tables  # noqa: E402
+from tools.abi.readme_table import with_table  # noqa: E402
 from tools.abi.spec import OPERATORS  # noqa: E402
 from tools.abi.symbol_lists import symbol_lists  # noqa: E402
 
@@ -72,6 +73,9 @@ def check(operators: Sequence[Operator] = OPERATORS) -> list[str]:
             problem = f"{path.relative_to(ROOT)}: out of date"
         if problem is not None:
             problems.append(problem)
+    readme = ROOT / "README.md"
+    if readme.read_text(encoding="utf-8") != with_table(readme.read_text(encoding="utf-8"), operators):
+        problems.append("README.md: its table of operators is out of date")
     strays = {p for p in (ROOT / "native/abi").glob("*.h") if p not in expected}
     problems += [f"{p.relative_to(ROOT)}: not in the spec" for p in sorted(strays)]
     return problems
@@ -84,7 +88,8 @@ def main() -> int:
         problems = check()
         print("\n".join(problems) if problems else "generated files are fresh")
         return 1 if problems else 0
-    for path, text in generated_files().items():
+    readme = ROOT / "README.md"
+    for path, text in {**generated_files(), readme: with_table(readme.read_text(encoding="utf-8"), OPERATORS)}.items():
         path.parent.mkdir(parents=True, exist_ok=True)
         if not path.exists() or path.read_text() != text:
             path.write_text(text)

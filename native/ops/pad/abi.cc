@@ -107,31 +107,34 @@ struct ConstantBackward : Operator {
   }
 };
 
-// The modes that repeat the tensor share their blocks.
-template <Mode kMode, typename T>
-struct Repeated : Operator {
-  using Arguments = PadReflectArguments;
+// A mode that repeats the tensor; these share their blocks.
+template <Mode kMode>
+struct Repeat {
+  template <typename T>
+  struct Forward : Operator {
+    using Arguments = PadReflectArguments;
 
-  static Status make_problem(const Arguments& a, Problem* problem) {
-    return pad::make_problem(Direction::kForward, forward_shapes(a, kMode), a.output_numel, sizeof(T), problem);
-  }
-  static Operands operands(const Problem& p, const Arguments& a) { return forward_operands<T>(p, a); }
-  static Status launch(const Problem& p, const Arguments& a, void* workspace, Stream stream) {
-    return move(p, a.input, a.output, WordOf<T>{}, workspace, stream);
-  }
-};
+    static Status make_problem(const Arguments& a, Problem* problem) {
+      return pad::make_problem(Direction::kForward, forward_shapes(a, kMode), a.output_numel, sizeof(T), problem);
+    }
+    static Operands operands(const Problem& p, const Arguments& a) { return forward_operands<T>(p, a); }
+    static Status launch(const Problem& p, const Arguments& a, void* workspace, Stream stream) {
+      return move(p, a.input, a.output, WordOf<T>{}, workspace, stream);
+    }
+  };
 
-template <Mode kMode, typename T>
-struct RepeatedBackward : Operator {
-  using Arguments = PadReflectBackwardArguments;
+  template <typename T>
+  struct Backward : Operator {
+    using Arguments = PadReflectBackwardArguments;
 
-  static Status make_problem(const Arguments& a, Problem* problem) {
-    return pad::make_problem(Direction::kBackward, backward_shapes(a, kMode), a.input_numel, sizeof(T), problem);
-  }
-  static Operands operands(const Problem& p, const Arguments& a) { return backward_operands<T>(p, a); }
-  static Status launch(const Problem& p, const Arguments& a, void* workspace, Stream stream) {
-    return sum<T>(p, a.grad_output, a.grad_input, workspace, stream);
-  }
+    static Status make_problem(const Arguments& a, Problem* problem) {
+      return pad::make_problem(Direction::kBackward, backward_shapes(a, kMode), a.input_numel, sizeof(T), problem);
+    }
+    static Operands operands(const Problem& p, const Arguments& a) { return backward_operands<T>(p, a); }
+    static Status launch(const Problem& p, const Arguments& a, void* workspace, Stream stream) {
+      return sum<T>(p, a.grad_output, a.grad_input, workspace, stream);
+    }
+  };
 };
 
 // The options, between the checks that come before them and those that come after.
@@ -182,24 +185,6 @@ struct ExBackward : Operator {
   }
 };
 
-template <typename T>
-using Reflect = Repeated<Mode::kReflect, T>;
-template <typename T>
-using Replicate = Repeated<Mode::kReplicate, T>;
-template <typename T>
-using Circular = Repeated<Mode::kCircular, T>;
-template <typename T>
-using Symmetric = Repeated<Mode::kSymmetric, T>;
-
-template <typename T>
-using ReflectBackward = RepeatedBackward<Mode::kReflect, T>;
-template <typename T>
-using ReplicateBackward = RepeatedBackward<Mode::kReplicate, T>;
-template <typename T>
-using CircularBackward = RepeatedBackward<Mode::kCircular, T>;
-template <typename T>
-using SymmetricBackward = RepeatedBackward<Mode::kSymmetric, T>;
-
 }  // namespace
 }  // namespace baracuda::pad
 
@@ -209,14 +194,14 @@ using namespace baracuda;
 BARACUDA_STAMP_EVERY_PAD_CONSTANT(pad::Constant)
 BARACUDA_STAMP_EVERY_PAD_CONSTANT_BACKWARD(pad::ConstantBackward)
 
-BARACUDA_STAMP_EVERY_PAD_REFLECT(pad::Reflect)
-BARACUDA_STAMP_EVERY_PAD_REFLECT_BACKWARD(pad::ReflectBackward)
-BARACUDA_STAMP_EVERY_PAD_REPLICATE(pad::Replicate)
-BARACUDA_STAMP_EVERY_PAD_REPLICATE_BACKWARD(pad::ReplicateBackward)
-BARACUDA_STAMP_EVERY_PAD_CIRCULAR(pad::Circular)
-BARACUDA_STAMP_EVERY_PAD_CIRCULAR_BACKWARD(pad::CircularBackward)
-BARACUDA_STAMP_EVERY_PAD_SYMMETRIC(pad::Symmetric)
-BARACUDA_STAMP_EVERY_PAD_SYMMETRIC_BACKWARD(pad::SymmetricBackward)
+BARACUDA_STAMP_EVERY_PAD_REFLECT(pad::Repeat<pad::Mode::kReflect>::Forward)
+BARACUDA_STAMP_EVERY_PAD_REFLECT_BACKWARD(pad::Repeat<pad::Mode::kReflect>::Backward)
+BARACUDA_STAMP_EVERY_PAD_REPLICATE(pad::Repeat<pad::Mode::kReplicate>::Forward)
+BARACUDA_STAMP_EVERY_PAD_REPLICATE_BACKWARD(pad::Repeat<pad::Mode::kReplicate>::Backward)
+BARACUDA_STAMP_EVERY_PAD_CIRCULAR(pad::Repeat<pad::Mode::kCircular>::Forward)
+BARACUDA_STAMP_EVERY_PAD_CIRCULAR_BACKWARD(pad::Repeat<pad::Mode::kCircular>::Backward)
+BARACUDA_STAMP_EVERY_PAD_SYMMETRIC(pad::Repeat<pad::Mode::kSymmetric>::Forward)
+BARACUDA_STAMP_EVERY_PAD_SYMMETRIC_BACKWARD(pad::Repeat<pad::Mode::kSymmetric>::Backward)
 
 BARACUDA_STAMP_EVERY_PAD_EX(pad::Ex)
 BARACUDA_STAMP_EVERY_PAD_EX_BACKWARD(pad::ExBackward)

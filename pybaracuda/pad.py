@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
+from operator import index
 from typing import Any, ClassVar
 
 import numpy as np
@@ -225,9 +226,14 @@ class PadBackwardPlan(Plan):
 
 
 def _pads(name: str, value: Any, rank: int) -> tuple[int, ...]:
-    if isinstance(value, int):
-        return (_call.whole(name, value),) * rank
-    pads = _call.whole_tuple(name, value)
+    try:
+        return (index(value),) * rank
+    except TypeError:
+        pass
+    try:
+        pads = _call.whole_tuple(name, value)
+    except TypeError:
+        raise TypeError(f"{name}: wanted an int or a sequence of int, got {value!r}") from None
     if len(pads) != rank:
         raise ValueError(f"{name} has {len(pads)} entries; the array has {rank} axes")
     return pads
@@ -369,10 +375,11 @@ def pad(
 
     Notes
     -----
-    Elements are moved bit for bit, NaN payloads too. May be called from any number of threads.
+    Elements are moved bit for bit, NaN payloads too, so the bits are the same on every run, thread count, GPU and
+    backend. May be called from any number of threads.
 
-    As ``torch.nn.functional.pad`` and ``numpy.pad``; the pads are in NumPy's order, not in torch's, replicate is
-    NumPy's edge and circular its wrap. Where theirs differ: docs/differences.md.
+    Defined by ``numpy.pad`` (replicate is its edge, circular its wrap) and ``torch.nn.functional.pad`` for pads
+    that these take; the pads are in NumPy's order, not in torch's. Where theirs differ: docs/differences.md.
     """
     _check_mode(mode)
     operand = read("input", input, stream)
@@ -422,7 +429,8 @@ def pad_backward(
     -----
     The exact adjoint. An element that occurs once in the padded array has its gradient copied, bit for bit; where it
     occurs several times they are added, in ascending row-major order of the padded array, in partial sums of 256 (in
-    float32 for 16-bit types). May be called from any number of threads.
+    float32 for 16-bit types): the same bits on every run, thread count, GPU and backend. May be called from any number
+    of threads.
     """
     _check_mode(mode)
     operand = read("grad_output", grad_output, stream)

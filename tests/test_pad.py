@@ -117,6 +117,14 @@ def test_bad_data_passes_through(place: Place, dtype: Any, rng: np.random.Genera
         assert_pad_gradient(backward(place, gradient, problem, dtype, mode), gradient, low, high, mode)
 
 
+def test_one_pad_of_any_integer_type_is_for_every_axis() -> None:
+    values = np.arange(6).reshape(2, 3)
+    expected = oracle.pad(values, (1, 1), (2, 2), "reflect")
+    for low, high in ((1, 2), (np.int64(1), np.uint8(2)), (True, np.array(2))):
+        assert (pybaracuda.pad(values, low, high, "reflect") == expected).all()
+
+
+
 @MODE
 @PROBLEM
 def test_adjoint_identity_is_exact(

@@ -8,11 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from tools.abi.c_names import C_TYPES, PASSED_AS, PREFIX, declare, verb_parameters, wrap_list
+from tools.abi.c_names import C_TYPES, PREFIX, declare, verb_parameters, wrap_list
 from tools.abi.model import Operator, Scalar, Tensor, Variant
-
-# The C++ types of elements that have none of their own in C.
-_CPP_ELEMENTS = {"f16": "Half", "bf16": "Bfloat16", "s8": "int8_t", "u8": "uint8_t"}
+from tools.abi.spec import DTYPES
 
 
 def _takes_value(operator: Operator) -> bool:
@@ -99,19 +97,16 @@ def _functions(operator: Operator) -> str:
     ])  # fmt: skip
 
 
-def _element(token: str, passed: bool) -> str:
-    """The C++ type of an element, or of what a C function passes for it."""
-    found = PASSED_AS.get(token, token)
-    return C_TYPES[found] if passed or token not in _CPP_ELEMENTS else _CPP_ELEMENTS[token]
-
-
 def _instances(operator: Operator) -> list[str]:
     """For every variant its token and its instance of OP, a template over the types of the variant's letters."""
-    passed = _takes_value(operator)
 
     def instance(variant: Variant) -> str:
-        value = f", {_element(variant.types['T'], True)}" if passed else ""
-        return f"{variant.token}{value}, OP<{', '.join(_element(t, passed) for t in variant.types.values())}>"
+        types = [DTYPES[token] for token in variant.types.values()]
+        if not _takes_value(operator):
+            return f"{variant.token}, OP<{', '.join(each.element for each in types)}>"
+        # An element that C passes as bits is its bits here.
+        passed = ", ".join(C_TYPES[each.bits] if each.bits else each.element for each in types)
+        return f"{variant.token}, {passed}, OP<{passed}>"
 
     return [f"STAMP({instance(variant)})" for variant in operator.variants]
 

@@ -7,15 +7,13 @@ import hashlib
 from collections.abc import Iterator, Sequence
 
 from tools.abi.model import HostArray, Operator, Options, Parameter, Scalar, Tensor, Variant
-from tools.abi.spec import LIBRARY_FUNCTIONS, STATUS_CODES, VERSION_OF_LAYOUT
+from tools.abi.spec import DTYPES, LIBRARY_FUNCTIONS, STATUS_CODES, VERSION_OF_LAYOUT
 
 PREFIX = "baracuda_kernels_"
 C_TYPES = {
     "i32": "int32_t", "i64": "int64_t", "f32": "float", "f64": "double",
     "u8": "uint8_t", "u16": "uint16_t", "u32": "uint32_t", "u64": "uint64_t", "u128": "baracuda_kernels_bits128",
 }  # fmt: skip
-# The C type in which an element is passed by value, where it is not the element's own.
-PASSED_AS = {"f16": "u16", "bf16": "u16", "b8": "u8", "b16": "u16", "b32": "u32", "b64": "u64", "b128": "u128"}
 VERBS = ("run", "can_implement", "workspace_size", "run_packed")
 _LAUNCH_PARAMETERS = ("void* workspace", "size_t workspace_bytes", "void* stream")
 
@@ -24,8 +22,7 @@ def scalar_ctype(parameter: Scalar, variant: Variant) -> str:
     """The key of C_TYPES for a scalar."""
     if parameter.ctype != "VALUE":
         return parameter.ctype
-    element = variant.types["T"]
-    return PASSED_AS.get(element, element)
+    return DTYPES[variant.types["T"]].bits or variant.types["T"]
 
 
 def declare(parameter: Parameter, variant: Variant, *, const_outputs: bool = False) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from tools.abi.c_names import PREFIX, VERBS, abi_hash, option_field, option_structs, symbol, verb_parameters, wrap_list
 from tools.abi.model import HostArray, Operator, Options, Scalar, Tensor
-from tools.abi.spec import DTYPE_BYTES, LIBRARY_FUNCTIONS, STATUS_CODES
+from tools.abi.spec import DTYPES, LIBRARY_FUNCTIONS, STATUS_CODES
 
 
 def _option_struct(options: Options) -> str:
@@ -28,7 +28,7 @@ def _shape_text(tensor: Tensor) -> str:
 
 
 def _dtype_text(tensor: Tensor) -> str:
-    if tensor.dtype in DTYPE_BYTES:
+    if tensor.dtype in DTYPES:
         return tensor.dtype
     if tensor.dtype == "T":
         return "the element type"

@@ -12,6 +12,15 @@ INT32_MAX = 2**31 - 1
 
 
 @dataclass(frozen=True)
+class Dtype:
+    """What an element is: its bytes, its type in C++, and the integer as whose bits a C function passes it, if any."""
+
+    nbytes: int
+    element: str
+    bits: str = ""
+
+
+@dataclass(frozen=True)
 class Scalar:
     """A scalar passed by value. `low` and `high` are the inclusive range that status 2 guards; None means unbounded."""
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 
 from tools.abi.c_names import abi_hash, scalar_ctype
 from tools.abi.model import HostArray, Operator, Options, Parameter, Scalar, Tensor, Variant
-from tools.abi.spec import DTYPE_BYTES, STATUS_CODES
+from tools.abi.spec import DTYPES, STATUS_CODES
 
 _STRUCT_CODES = {
     "i32": "i", "i64": "q", "f32": "f", "f64": "d",
@@ -79,7 +79,7 @@ __all__ = [
     yield "STATUS_NAMES: dict[int, str] = {\n"
     yield from (f'    {value}: "{name}",\n' for name, value, _ in STATUS_CODES)
     yield "}\n\nDTYPE_BYTES: dict[str, int] = {\n"
-    yield from (f'    "{name}": {size},\n' for name, size in DTYPE_BYTES.items())
+    yield from (f'    "{name}": {dtype.nbytes},\n' for name, dtype in DTYPES.items())
     yield "}\n"
     named: dict[str, str] = {}
     rows = []

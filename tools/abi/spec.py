@@ -8,7 +8,7 @@ Nothing but facts belongs here; what one family's operators are stands in its fi
 from __future__ import annotations
 
 from tools.abi.families import affine_grid, dequantize, grid_sample, pad, roi_align, segment
-from tools.abi.model import Operator
+from tools.abi.model import Dtype, Operator
 
 VERSION_OF_LAYOUT = 1
 
@@ -21,11 +21,22 @@ STATUS_CODES: tuple[tuple[str, int, str], ...] = (
     ("INTERNAL", 5, "a launch or allocation failed; on CUDA the text carries the runtime's own message"),
 )
 
-# Bytes of one element for every dtype token.
-DTYPE_BYTES: dict[str, int] = {
-    "f16": 2, "bf16": 2, "f32": 4, "f64": 8, "s8": 1, "u8": 1, "i32": 4, "i64": 8,
-    "b8": 1, "b16": 2, "b32": 4, "b64": 8, "b128": 16,
-}  # fmt: skip
+# Every dtype token.
+DTYPES: dict[str, Dtype] = {
+    "f16": Dtype(2, "Half", "u16"),
+    "bf16": Dtype(2, "Bfloat16", "u16"),
+    "f32": Dtype(4, "float"),
+    "f64": Dtype(8, "double"),
+    "s8": Dtype(1, "int8_t"),
+    "u8": Dtype(1, "uint8_t"),
+    "i32": Dtype(4, "int32_t"),
+    "i64": Dtype(8, "int64_t"),
+    "b8": Dtype(1, "uint8_t", "u8"),
+    "b16": Dtype(2, "uint16_t", "u16"),
+    "b32": Dtype(4, "uint32_t", "u32"),
+    "b64": Dtype(8, "uint64_t", "u64"),
+    "b128": Dtype(16, "baracuda_kernels_bits128", "u128"),
+}
 
 # The functions without arguments that belong to no operator: result, name, what it answers.
 LIBRARY_FUNCTIONS: tuple[tuple[str, str, str], ...] = (

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from tools.abi.blocks import alike, by_folder, macro, macro_name
 from tools.abi.c_names import wrap_list
 from tools.abi.model import Operator
-from tools.abi.spec import DTYPE_BYTES, LIBRARY_FUNCTIONS
+from tools.abi.spec import DTYPES, LIBRARY_FUNCTIONS
 
 
 def _tensors(operator: Operator) -> list[str]:
@@ -41,7 +41,7 @@ def symbol_lists(operators: Sequence[Operator]) -> Iterator[str]:
 """
     yield macro(["#define BARACUDA_LIBRARY_FUNCTIONS(X)", *(f"  X({name})" for _, name, _ in LIBRARY_FUNCTIONS)])
     yield "\n/* X(dtype, bytes of an element). */\n"
-    yield macro(["#define BARACUDA_DTYPES(X)", *(f"  X({name}, {size})" for name, size in DTYPE_BYTES.items())])
+    yield macro(["#define BARACUDA_DTYPES(X)", *(f"  X({name}, {dtype.nbytes})" for name, dtype in DTYPES.items())])
     sets: dict[tuple[str, ...], str] = {}
     for operator in operators:
         variants = _variants(operator)

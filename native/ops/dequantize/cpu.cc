@@ -190,11 +190,8 @@ Status run(const Problem& p, const Buffers& b, void*) {
 
 }  // namespace
 
-#define BARACUDA_PROVIDE(T)                                    \
-  BARACUDA_PROVIDE_LAUNCH(Problem, ForwardBuffers<T, int8_t>)  \
-  BARACUDA_PROVIDE_LAUNCH(Problem, ForwardBuffers<T, uint8_t>) \
-  BARACUDA_PROVIDE_LAUNCH(Problem, BackwardBuffers<T>)
-BARACUDA_FLOAT_TYPES(BARACUDA_PROVIDE)
+#define BARACUDA_PROVIDE(...) BARACUDA_PROVIDE_LAUNCH(Problem, __VA_ARGS__)
+BARACUDA_DEQUANTIZE_BUFFERS(BARACUDA_PROVIDE)
 #undef BARACUDA_PROVIDE
 
 }  // namespace baracuda::dequantize

@@ -136,8 +136,11 @@ class Descriptor:
 
     @property
     def aux_element(self) -> str:
-        """Dtype token of coordinates, ids or quantized values."""
-        return "none"
+        """Dtype token of coordinates, ids or quantized values; "none" without any."""
+        variant = _abi.OPERATORS[self.operator].variants.get(self.variant)
+        types = {} if variant is None else variant.types
+        others = [token for letter, token in types.items() if letter != "T"]
+        return others[0] if "T" in types and others else "none"
 
     @property
     def cache_key(self) -> Any:

@@ -51,11 +51,6 @@ class _RoiAlignProblem(Descriptor):
         # -0.0 is the same problem as 0.0.
         object.__setattr__(self, "spatial_scale", self.spatial_scale + 0.0)
 
-    @property
-    def aux_element(self) -> str:
-        """Dtype token of the boxes."""
-        return "f64" if self.element == "f64" else "f32"
-
 
 @dataclass(frozen=True, slots=True)
 class RoiAlignDescriptor(_RoiAlignProblem):

@@ -227,6 +227,9 @@ def test_skus_and_guarantees(name: str, token: str) -> None:
     assert sku.backend == "cpu"
     assert sku.arch in ("x86_64-avx512", "x86_64-avx2", "x86_64-portable")
     assert sku.element == case.descriptor.element
+    coordinates = "f64" if token == "f64" else "f32"
+    others = {"roi_align": coordinates, "grid_sample": coordinates, "segment": "i32", "dequantize": "s8"}
+    assert sku.aux_element == others.get(_abi.OPERATORS[name].family, "none")
     assert sku.epilogue == "none"
     guarantee = sku.precision_guarantee
     assert guarantee.bit_stable_on_same_hardware

@@ -75,3 +75,10 @@ Function* select_isa(Function* portable, Function* avx2, Function* avx512) {
 #else
 #define BARACUDA_PROVIDE_WORKSPACE_SIZE(PROBLEM, ...)
 #endif
+
+// Both for a family that has a forward and a backward with scratch.
+#define BARACUDA_PROVIDE_BOTH_DIRECTIONS(T)                   \
+  BARACUDA_PROVIDE_LAUNCH(Problem, ForwardBuffers<T>)         \
+  BARACUDA_PROVIDE_LAUNCH(Problem, BackwardBuffers<T>)        \
+  BARACUDA_PROVIDE_WORKSPACE_SIZE(Problem, ForwardBuffers<T>) \
+  BARACUDA_PROVIDE_WORKSPACE_SIZE(Problem, BackwardBuffers<T>)

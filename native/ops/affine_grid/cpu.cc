@@ -70,13 +70,7 @@ Status run(const Problem& p, const BackwardBuffers<T>& b, void* workspace) {
 
 }  // namespace
 
-#define BARACUDA_PROVIDE(T)                                   \
-  BARACUDA_PROVIDE_LAUNCH(Problem, ForwardBuffers<T>)         \
-  BARACUDA_PROVIDE_LAUNCH(Problem, BackwardBuffers<T>)        \
-  BARACUDA_PROVIDE_WORKSPACE_SIZE(Problem, ForwardBuffers<T>) \
-  BARACUDA_PROVIDE_WORKSPACE_SIZE(Problem, BackwardBuffers<T>)
-BARACUDA_PROVIDE(float)
-BARACUDA_PROVIDE(double)
-#undef BARACUDA_PROVIDE
+BARACUDA_PROVIDE_BOTH_DIRECTIONS(float)
+BARACUDA_PROVIDE_BOTH_DIRECTIONS(double)
 
 }  // namespace baracuda::affine_grid

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Dequantize on the CPU: threads own ranges of elements and take them in chunks. Compiled once per instruction set.
+// dequantize on the CPU: threads own ranges of elements and take them in chunks. Compiled once per instruction set.
 #include "core/cpu_convert.h"
 #include "core/cpu_launch.h"
 #include "core/cpu_parallel.h"

@@ -157,12 +157,6 @@ size_t bytes_of(const Problem& p, const BackwardBuffers<T>*) {
 
 }  // namespace
 
-#define BARACUDA_PROVIDE(T)                                   \
-  BARACUDA_PROVIDE_LAUNCH(Problem, ForwardBuffers<T>)         \
-  BARACUDA_PROVIDE_LAUNCH(Problem, BackwardBuffers<T>)        \
-  BARACUDA_PROVIDE_WORKSPACE_SIZE(Problem, ForwardBuffers<T>) \
-  BARACUDA_PROVIDE_WORKSPACE_SIZE(Problem, BackwardBuffers<T>)
-BARACUDA_FLOAT_TYPES(BARACUDA_PROVIDE)
-#undef BARACUDA_PROVIDE
+BARACUDA_FLOAT_TYPES(BARACUDA_PROVIDE_BOTH_DIRECTIONS)
 
 }  // namespace baracuda::grid_sample

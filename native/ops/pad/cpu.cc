@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Pad on the CPU: threads own rows of the destination, which are mostly copies. Compiled once per instruction set.
+// pad on the CPU: threads own rows of the destination, which are mostly copies. Compiled once per instruction set.
 #include "ops/pad/cpu_moves.h"
 #include "ops/pad/cpu_sums.h"
 

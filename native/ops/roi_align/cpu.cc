@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// RoIAlign on the CPU. Weights are tabulated once per box; then threads own what they write: the forward a box and a
+// roi_align on the CPU. Weights are tabulated once per box; then threads own what they write: the forward a box and a
 // channel, the backward a tile of pixels for a block of channels. Compiled once per instruction set.
 #include "core/cpu_launch.h"
 #include "core/cpu_parallel.h"
@@ -233,12 +233,6 @@ size_t bytes_of(const Problem& p, const Buffers*) {
 
 }  // namespace
 
-#define BARACUDA_PROVIDE(T)                                   \
-  BARACUDA_PROVIDE_LAUNCH(Problem, ForwardBuffers<T>)         \
-  BARACUDA_PROVIDE_LAUNCH(Problem, BackwardBuffers<T>)        \
-  BARACUDA_PROVIDE_WORKSPACE_SIZE(Problem, ForwardBuffers<T>) \
-  BARACUDA_PROVIDE_WORKSPACE_SIZE(Problem, BackwardBuffers<T>)
-BARACUDA_FLOAT_TYPES(BARACUDA_PROVIDE)
-#undef BARACUDA_PROVIDE
+BARACUDA_FLOAT_TYPES(BARACUDA_PROVIDE_BOTH_DIRECTIONS)
 
 }  // namespace baracuda::roi_align

@@ -180,10 +180,9 @@ def _gradient(
     name: str, summary: str, tensors: str, bad_data: str, determinism: str, source: str, of: str = ""
 ) -> _Row:
     """The gradient of an operator with respect to its rows; `of` names the operator where `name` does not."""
-    forward = f"(of {{prefix}}_{of}) " if of else ""
     return _Row(
         name=f"{name}_backward",
-        summary=f"Gradient of {{prefix}}_{name}: {forward}{summary}",
+        summary=f"Gradient of {{prefix}}_{of or name}: {summary}",
         tensors=f"{tensors}, index, grad_input",
         empty="No rows: success, nothing to write. No segments: grad_input is all zeros.",
         bad_data=bad_data,

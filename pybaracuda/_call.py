@@ -17,6 +17,8 @@ from ._errors import UnsupportedError
 from ._plan import Plan
 
 __all__ = [
+    "FLOATS",
+    "MOST_COMBINATIONS",
     "Output",
     "Prepared",
     "check_rank",
@@ -25,21 +27,17 @@ __all__ = [
     "extent_pair",
     "flag",
     "number",
-    "preferring",
+    "prepare",
+    "whole",
+    "whole_tuple",
     "wider",
 ]
 
 FLOATS = ("f32", "f64", "f16", "bf16")
 _WIDTH_ORDER = {"f16": 0, "bf16": 0, "f32": 1, "f64": 2}
-_INTEGERS = ("s8", "u8", "s16", "u16", "i32", "u32", "i64", "u64")
 _PREFERENCES = {"cpu": PlanPreference(prefer_backend="cpu"), "cuda": PlanPreference(prefer_backend="cuda")}
 # How many combinations of shapes and dtypes each function remembers.
 MOST_COMBINATIONS = 256
-
-
-def preferring(device: int) -> PlanPreference:
-    """Answer the preference for the backend of a device."""
-    return _PREFERENCES["cpu" if device == HOST else "cuda"]
 
 
 def number(name: str, value: Any) -> float:
@@ -325,4 +323,4 @@ def _place(operand: Operand) -> str:
 
 def prepare(plan: type[Plan], descriptor: Descriptor, device: int) -> Plan:
     """Select the plan for arrays on a device."""
-    return plan.select(descriptor, preference=preferring(device))
+    return plan.select(descriptor, preference=_PREFERENCES["cpu" if device == HOST else "cuda"])

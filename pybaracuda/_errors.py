@@ -12,6 +12,7 @@ __all__ = [
     "MisalignedOperandError",
     "UnsupportedError",
     "WorkspaceTooSmallError",
+    "from_status",
 ]
 
 

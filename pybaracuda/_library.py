@@ -13,7 +13,18 @@ from typing import Any
 from . import _abi, _machine
 from ._errors import BackendUnavailableError, BaracudaError, from_status
 
-__all__ = ["Library", "backend_available", "backend_problem", "include_dir", "library_path", "load", "raw"]
+__all__ = [
+    "Bits128",
+    "Library",
+    "backend_available",
+    "backend_problem",
+    "include_dir",
+    "library_path",
+    "load",
+    "raw",
+    "symbol_name",
+    "value_ctype",
+]
 
 PREFIX = "baracuda_kernels_"
 _FILES = {"cpu": "libbaracuda_kernels_cpu.so", "cuda": "libbaracuda_kernels.so"}

@@ -12,7 +12,6 @@ __all__ = [
     "MisalignedOperandError",
     "UnsupportedError",
     "WorkspaceTooSmallError",
-    "from_status",
 ]
 
 

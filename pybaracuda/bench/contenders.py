@@ -146,7 +146,8 @@ class _Interface:
 
     def __init__(self, tensor: Tensor) -> None:
         # The interface has no bfloat16: the bits pass as integers.
-        kinds = {"bf16": "<i2", "f16": "<f2", "f32": "<f4", "f64": "<f8", "s8": "|i1", "u8": "|u1", "i32": "<i4"}
+        kinds = {"bf16": "<i2", "f16": "<f2", "f32": "<f4", "f64": "<f8", "s8": "|i1", "u8": "|u1"}
+        kinds |= {"i32": "<i4", "i64": "<i8"}
         self.__cuda_array_interface__ = {
             "shape": tensor.shape,
             "typestr": kinds[tensor.element],

@@ -123,6 +123,20 @@ def test_same_entropy_gives_the_same_inputs() -> None:
         assert not places.same_bits(array, different[name])
 
 
+@pytest.mark.parametrize("count", [0, 1, 7, 8, 9, (3 << 20) // 4 + 5])
+def test_any_bit_that_differs_is_seen(rng: np.random.Generator, count: int) -> None:
+    """Also in arrays that several threads share, at the ends of their shares, and in an odd rest."""
+    values = rng.integers(0, 256, 4 * count + count % 4, np.uint8)
+    copy = np.empty_like(values)
+    places.copy_bytes(copy, values)
+    assert places.same_bits(values, copy)
+    assert not places.same_bits(values, values[:-1]) or not count
+    for at in {0, values.size // 2, values.size // 16 * 8 - 1, values.size // 16 * 8, values.size - 1} if count else ():
+        copy[at] ^= 1
+        assert not places.same_bits(values, copy)
+        copy[at] ^= 1
+
+
 # ---- faults
 
 

@@ -6,9 +6,11 @@ No test looks at how long anything took.
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -90,6 +92,7 @@ def test_row_is_right(row: Row, backend: str, single: RawLibrary) -> None:
     assert found.ours.of_bound is not None
     assert found.ours.of_bound <= 1
     assert found.bytes > 0
+    json.dumps(asdict(found))  # no number of NumPy's
 
 
 @pytest.mark.parametrize("backend", ["cpu", "cuda"])

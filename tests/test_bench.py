@@ -294,6 +294,20 @@ def test_jax_batches_wait_for_their_calls(monkeypatch: pytest.MonkeyPatch) -> No
     assert min(seconds) >= 0
 
 
+@pytest.mark.parametrize("at_once", [True, False], ids=["prepares", "runs"])
+def test_peer_that_raises_is_noted(monkeypatch: pytest.MonkeyPatch, torch: Any, at_once: bool) -> None:
+    def unhappy() -> Any:
+        raise ValueError("too many elements")
+
+    def calls(self: Case, torch: Any, given: Any) -> Any:
+        return unhappy() if at_once else {"PyTorch": unhappy}
+
+    monkeypatch.setattr(type(table.ROWS[0].case), "torch_calls", calls)
+    found = measure.measure(small(table.ROWS[0]), setting(frameworks=(contenders.Torch(Place()),)), Draw())
+    assert [(peer.name, peer.timing, peer.note) for peer in found.peers] == [("PyTorch", None, "too many elements")]
+    assert found.right
+
+
 def test_missing_frameworks_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(contenders, "find_spec", lambda name: None)
     found, missing = contenders.frameworks(Place())

@@ -182,7 +182,7 @@ class _Holding(Framework):
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # that a function is young is not our matter here
                 calls = self._calls(case, {name: self._wrap(tensor) for name, tensor in tensors.items()})
-        except (RuntimeError, TypeError, NotImplementedError, MissingError) as error:
+        except Exception as error:  # whatever a framework raises, the run goes on
             return {self._name(): first_line(error)}
         return {name: self._contender(name, call) for name, call in calls.items()}
 
@@ -199,7 +199,7 @@ class _Holding(Framework):
 
 
 class Torch(_Holding):
-    """PyTorch, and torchvision where it is importable."""
+    """PyTorch, and torchvision and torch_scatter where they are importable."""
 
     def __init__(self, place: Place) -> None:
         super().__init__(place)

@@ -17,7 +17,8 @@ from raw_abi import STATUS, Launch, Library, Values, numel, symbols
 from tolerance import assert_exact, assert_same_bits, assert_within, rounded
 
 import pybaracuda
-from pybaracuda import _abi, segment
+from pybaracuda import _abi
+from pybaracuda.segment.plans import plan_of
 
 FORMS = ("unsorted", "sorted", "csr")
 FORM = pytest.mark.parametrize("form", FORMS)
@@ -387,7 +388,7 @@ def test_arguments() -> None:
         pybaracuda.segment_max_backward(rows[:2].astype(np.float64), rows, ids)
     with pytest.raises(ValueError, match="ties is 'last'"):
         pybaracuda.segment_max_backward(rows[:2], rows, ids, ties="last")
-    with pytest.raises(TypeError, match="input: wanted an array, or arg"):
+    with pytest.raises(TypeError, match="input: wanted an array .or arg instead."):
         pybaracuda.segment_max_backward(rows[:2], None, ids)
     with pytest.raises(ValueError, match="reduce is 'median'"):
         pybaracuda.segment_csr(rows, np.array([0, 4]), "median")
@@ -468,9 +469,7 @@ def test_every_operator_has_a_plan(rng: np.random.Generator, operator: _abi.Oper
     operation = "gather" if operator.name == "segment_gather" else operator.name.removeprefix(f"{family}_")
     for variant in operator.variants.values():
         element, index = variant.types["T"], variant.types["I"]
-        moves = operation in segment._MOVES
-        descriptor_type = pybaracuda.SegmentSelectionDescriptor if moves else pybaracuda.SegmentDescriptor
-        plan_type = pybaracuda.SegmentSelectionPlan if moves else pybaracuda.SegmentPlan
+        plan_type, descriptor_type = plan_of(operation)
         descriptor = descriptor_type(operation, 7, 3, 4, PREFIXES[family], element, index)
         assert descriptor.operator == operator.name
         plan: Any = plan_type.select(descriptor)

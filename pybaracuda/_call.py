@@ -12,7 +12,7 @@ from operator import index
 from typing import Any, NamedTuple
 
 from ._arrays import HOST, Operand, dtype_name, item_bytes, read, stream_handle
-from ._descriptor import Descriptor, PlanPreference
+from ._descriptor import Descriptor, PlanPreference, whole_or_float
 from ._errors import UnsupportedError
 from ._plan import Plan
 
@@ -26,6 +26,7 @@ __all__ = [
     "flag",
     "number",
     "preferring",
+    "real",
     "wider",
 ]
 
@@ -58,6 +59,16 @@ def whole(name: str, value: Any) -> int:
         return index(value)
     except TypeError:
         raise TypeError(f"{name}: wanted an int, got {type(value).__name__}") from None
+
+
+def real(name: str, value: Any) -> float | int:
+    """Convert a real scalar argument to int if it is an integer, else to float; its bits are kept."""
+    try:
+        if isinstance(value, str | bytes):
+            raise TypeError
+        return whole_or_float(value)
+    except TypeError:
+        raise TypeError(f"{name}: wanted a number, got {type(value).__name__}") from None
 
 
 def flag(name: str, value: Any) -> bool:

@@ -356,8 +356,9 @@ def _build(cls: type[Plan], descriptor: Descriptor, cache_key: Any, backend: str
     put(plan, "_pack", packed.pack)
     put(plan, "_constants", packed.constants)
     _check_problem(plan)
-    parameters = (each for each in operator.parameters if isinstance(each, _abi.Tensor))
-    put(plan, "tensors", tuple(tensor_spec(descriptor, each, variant) for each in parameters))
+    tensors = (each for each in operator.parameters if isinstance(each, _abi.Tensor))
+    present = (each for each in tensors if each.name not in descriptor.absent_tensors)
+    put(plan, "tensors", tuple(tensor_spec(descriptor, each, variant) for each in present))
     put(plan, "workspace_size", int(library.function(operator, variant, "workspace_size")(*packed.sizes)))
     most = preference.max_workspace_bytes
     if most is not None and plan.workspace_size > most:

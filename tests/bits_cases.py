@@ -14,7 +14,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
-from raw_abi import Symbol, Values, completed, numel, places, span, symbols
+from raw_abi import Symbol, Value, Values, completed, numel, places, span, symbols
 from splitmix import (
     BIT_TYPES,
     SIGNIFICAND_BITS,
@@ -60,6 +60,8 @@ class Problem(NamedTuple):
     makers: Mapping[str, Maker] = MappingProxyType({})
     # Operators that need not have it, by what their names contain.
     without: tuple[str, ...] = ()
+    # Whether integers have no such problem.
+    floats_only: bool = False
 
 
 def plain(seed: int, count: int, token: str, values: Values) -> Array:
@@ -206,6 +208,13 @@ def sorted_ids(seed: int, count: int, token: str, values: Values) -> Array:
 def offsets(seed: int, count: int, token: str, values: Values) -> Array:
     """Ascending offsets; rows before the first and behind the last are dropped."""
     return encoded(np.sort(integers(seed, count, 0, _number(values, "num_rows"))), token)
+
+
+def holed_offsets(seed: int, count: int, token: str, values: Values) -> Array:
+    """Ascending offsets, every third one that before it: segments without rows."""
+    drawn = np.sort(integers(seed, count, 0, _number(values, "num_rows")))
+    drawn[2::3] = drawn[1::3][: len(drawn[2::3])]
+    return encoded(drawn, token)
 
 
 def rows(seed: int, count: int, token: str, values: Values) -> Array:
@@ -455,6 +464,30 @@ _SEGMENT_CSR = [
 ]  # fmt: skip
 
 
+def _segment_ex(reduce: int, form: int, shape: tuple[int, int, int], **more: Value) -> Values:
+    return {**_rows(*shape), "reduce": reduce, "form": form, **more}
+
+
+# Reductions and forms by number, as the options have them.
+_SEGMENT_EX = [
+    Problem("sum", "any ids, half of the segments without rows", _segment_ex(0, 0, (120, 4, 10)), {"index": bad_ids}),
+    Problem("mean", "ascending ids", _segment_ex(1, 1, (60, 7, 13)), {"index": sorted_ids}, floats_only=True),
+    Problem("max", "offsets, most segments without rows", _segment_ex(2, 2, (40, 65, 300)), {"index": offsets}),
+    Problem("min", "any ids, most segments without rows", _segment_ex(3, 0, (40, 65, 300)),
+            {"index": ids, "input": tied}),
+    Problem("prod", "offsets, segments of more than 256 rows", _segment_ex(4, 2, (1500, 17, 3)),
+            {"index": holed_offsets, "input": near_one}),
+    Problem("logsumexp", "any ids, half of the segments without rows", _segment_ex(5, 0, (120, 4, 10)),
+            {"index": bad_ids}, floats_only=True),
+    Problem("max-with-arg", "ascending ids, segments of more than 256 rows", _segment_ex(6, 1, (1500, 17, 3)),
+            {"index": sorted_ids, "input": tied}),
+    Problem("min-with-arg", "any ids, half of the segments without rows", _segment_ex(7, 0, (120, 4, 10)),
+            {"index": bad_ids, "input": tied}),
+    Problem("own-value", "no value is given", _segment_ex(7, 2, (40, 3, 60), empty_value=None), {"index": offsets}),
+    Problem("parallel", "enough work for several threads", _segment_ex(2, 0, (1200, 96, 40)), {"index": bad_ids}),
+]  # fmt: skip
+
+
 _CHANNEL_MAKERS: dict[str, Maker] = {"scale": scales, "zero_point": zero_points}
 _CHANNEL = [
     *(
@@ -484,6 +517,7 @@ PROBLEMS: dict[str, list[Problem]] = {
     "segment": _SEGMENT,
     "segment_sorted": _SEGMENT_SORTED,
     "segment_csr": _SEGMENT_CSR,
+    "segment_ex": _SEGMENT_EX,
     "dequantize": _CHANNEL,
 }
 
@@ -493,6 +527,9 @@ PAD_VALUES = {
     "b64": 0xFFF0000000000123, "b128": 0xFEDCBA98765432100123456789ABCDEF,
 }  # fmt: skip
 
+# What a segment without rows is, by dtype: NaNs with a payload for the 16-bit types, -0.0 for f64.
+EMPTY_VALUES = {"f32": TENTH, "f64": -0.0, "f16": 0x7D23, "bf16": 0xFF91, "i32": INT32_MIN, "i64": 2**53 + 1}
+
 
 def _values(symbol: Symbol, problem: Problem) -> Values:
     """The problem's values that this operator takes."""
@@ -500,6 +537,8 @@ def _values(symbol: Symbol, problem: Problem) -> Values:
     chosen: Values = {name: value for name, value in problem.values.items() if name in names}
     if "value" in names | {field.name for field in symbol.fields}:
         chosen["value"] = PAD_VALUES[symbol.variant.token]
+    if any(field.name == "empty_value" for field in symbol.fields):
+        chosen["empty_value"] = problem.values.get("empty_value", EMPTY_VALUES[symbol.variant.types["T"]])
     return completed(symbol, chosen)
 
 
@@ -514,7 +553,7 @@ def case(symbol: Symbol, problem: Problem) -> Case:
             if tensor.name == "arg":
                 maker = rows
             elif tensor.dtype == "T" and symbol.dtype(tensor) in ("i32", "i64"):
-                maker = whole_numbers
+                maker = whole_numbers  # also where floats have ties: their encoding would lose the halves
             elif tensor.dtype == "T" and "_prod" in symbol.operator.name:
                 maker = near_one
             content = maker(seed, span(tensor, values).elements, symbol.dtype(tensor), values)
@@ -530,7 +569,10 @@ def cases() -> Iterator[Case]:
         if not problems:
             raise AssertionError(f"{symbol.operator.name} has no problem in tests/bits_cases.py: add some")
         for problem in problems:
-            if not any(part in symbol.operator.name for part in problem.without):
+            of_integers = symbol.variant.types.get("T") in ("i32", "i64")
+            if not any(part in symbol.operator.name for part in problem.without) and not (
+                of_integers and problem.floats_only
+            ):
                 yield case(symbol, problem)
 
 

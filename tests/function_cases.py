@@ -84,6 +84,13 @@ def segment_cases(dtype: Any) -> dict[str, Case]:
             {"grad_output": segments, "input": rows, **of_offsets},
             {"reduce": "max"},
         ),
+        "segment_sum_empty_value": found["segment_sum"]._replace(options={**count, "empty_value": -1.5}),
+        "segment_max_with_arg_empty_value": found["segment_max_with_arg"]._replace(
+            options={**count, "return_arg": True, "empty_value": 0}
+        ),
+        "segment_csr_empty_value": Case(
+            pybaracuda.segment_csr, {"input": rows, **of_offsets}, {"reduce": "logsumexp", "empty_value": 2}
+        ),
         "gather_csr": Case(pybaracuda.gather_csr, {"input": segments, **of_offsets}, {"num_rows": 7}),
         "unsorted_segment_max": Case(pybaracuda.unsorted_segment_max, {"input": rows, **of_ids}, count),
         "unsorted_segment_max_backward": Case(

@@ -83,7 +83,7 @@ def _refusals() -> Iterator[Refusal]:
             yield Refusal(name, {index: given}, TypeError, f"{index} has dtype .*wanted int")
         leading = next(argument for argument in ("input", "output", "grad_output") if argument in arrays)
         # What exists for int32 as well, does not for int16.
-        of_integers = re.fullmatch(r".*segment_((sum|max|min|prod)(_sorted|_with_arg)?|csr_with_arg)", name)
+        of_integers = re.fullmatch(r".*segment_((sum|max|min|prod).*(?<!backward)|csr_with_arg)", name)
         values = arrays[leading].astype(np.int16 if of_integers else np.int32)
         yield Refusal(name, {leading: values}, pybaracuda.UnsupportedError, f"{leading} has dtype .* not wired yet")
     for name in ("segment_prod_backward", "segment_softmax_backward", "segment_max_with_arg_backward"):
@@ -173,6 +173,16 @@ def test_bad_arrays(refusal: Refusal) -> None:
         ("unsorted_segment_max", "num_segments", -1, ValueError, "num_segments is -1"),
         ("unsorted_segment_max", "num_segments", 2.0, TypeError, "num_segments: wanted an int"),
         ("unsorted_segment_max", "num_segments", 2**31, pybaracuda.InvalidProblemError, "num_segments is"),
+        ("segment_sum", "indices_are_sorted", "yes", TypeError, "indices_are_sorted: wanted a bool"),
+        ("segment_sum", "empty_value", "0", TypeError, "empty_value: wanted a number"),
+        ("segment_softmax", "num_segments", -1, ValueError, "num_segments is -1"),
+        ("segment_max", "return_arg", None, TypeError, "return_arg: wanted a bool"),
+        ("segment_max_backward", "ties", "last", ValueError, "ties is 'last'"),
+        ("segment_csr", "reduce", "median", ValueError, "reduce is 'median'"),
+        ("segment_csr", "return_arg", True, ValueError, "return_arg: mean has no rows"),
+        ("segment_csr_backward", "num_rows", 8, ValueError, "input has shape (7, 5); wanted (8, 5)"),
+        ("gather_csr", "num_rows", 2.0, TypeError, "num_rows: wanted an int"),
+        ("gather_csr", "num_rows", -1, pybaracuda.InvalidProblemError, "num_rows is -1"),
         ("dequantize_per_channel", "axis", 3, ValueError, "axis is 3; input has 3 axes"),
         ("dequantize_per_channel", "axis", -4, ValueError, "axis is -4"),
         ("dequantize_per_channel", "axis", 0, ValueError, "scale has shape"),

@@ -78,6 +78,13 @@ class Arrays:
     def __getattr__(self, name: str) -> Array:
         return self._arrays[name]
 
+    def with_arrays(self, **arrays: Array) -> Arrays:
+        """The same case with other arrays, and values of its own."""
+        changed = object.__new__(Arrays)
+        changed.values, changed.token = dict(self.values), self.token
+        changed._arrays = {**self._arrays, **arrays}
+        return changed
+
     def extents(self, *names: str) -> tuple[int, ...]:
         return tuple(self.values[name] for name in names)
 
@@ -200,6 +207,34 @@ def _segment_check(prefix: str, operation: str) -> Callable[[Arrays], None]:
             assert_within(a.output, getattr(segment, f"segment_{operation}")(a.input, ids, count), 2)
 
     return check
+
+
+SEGMENT_REDUCTIONS = ("sum", "mean", "max", "min", "prod", "logsumexp", "max_with_arg", "min_with_arg")
+
+
+def check_segment_ex(a: Arrays) -> None:
+    """The segments with rows are what the reduction's own operator has; the others are the value, bit for bit."""
+    count, rows = a.values["num_segments"], a.values["num_rows"]
+    ids = segment.ids_of_offsets(a.index, rows) if a.values["form"] == 2 else a.index
+    filled = np.unique(ids[(ids >= 0) & (ids < count)])
+    given = a.values["empty_value"]
+    operation = SEGMENT_REDUCTIONS[a.values["reduce"]]
+    if given is not None:
+        assert len(filled) < count
+        empty = np.delete(np.arange(count), filled)
+        pattern = np.frombuffer(element_memory(a.token, given), bits(a.output).dtype)[0]
+        assert (bits(a.output[empty]) == pattern).all()
+        if operation.endswith("arg"):
+            assert (a.arg[empty] == -1).all()
+        # The rest alone, under new numbers.
+        numbers = np.full(count + 1, -1)
+        numbers[filled] = np.arange(len(filled))
+        ids = numbers[np.where((ids >= 0) & (ids < count), ids, count)]
+        a = a.with_arrays(output=a.output[filled], arg=a.arg[filled] if operation.endswith("arg") else a.arg)
+        count = len(filled)
+    plain = a.with_arrays(segment_ids=ids)
+    plain.values["num_segments"] = count
+    _segment_check("unsorted_segment", operation)(plain)
 
 
 def check_segment_gather(a: Arrays) -> None:

@@ -126,7 +126,32 @@ def test_even_ties_are_those_of_torch_segment_reduce_for_a_positive_gradient(tor
     assert negative.ravel().tolist() == [-0.5, -0.5, 0]
 
 
-def test_empty_mean_is_zero() -> None:
+def test_a_value_for_segments_without_rows_takes_part_in_no_other(torch: Any) -> None:
+    rows, offsets = np.array([[1.0], [2.0]]), np.array([0, 2, 2])
+    tensors = {"data": torch.from_numpy(rows), "offsets": torch.from_numpy(offsets), "axis": 0}
+    for reduce, mine, theirs in (("sum", 3, 8), ("mean", 1.5, 4), ("max", 2, 5), ("min", 1, 1), ("prod", 2, 10)):
+        assert torch.segment_reduce(reduce=reduce, initial=5, **tensors).ravel().tolist() == [theirs, 5]
+        assert pybaracuda.segment_csr(rows, offsets, reduce, empty_value=5).ravel().tolist() == [mine, 5]
+    # scatter_reduce leaves what stood there.
+    target, index = torch.full((2, 1), 5.0).double(), torch.zeros(2, 1, dtype=torch.int64)
+    kept = target.scatter_reduce(0, index, tensors["data"], "amax", include_self=False)
+    ours = pybaracuda.segment_max(rows, np.zeros(2, np.int64), 2, empty_value=5)
+    np.testing.assert_array_equal(ours, kept.numpy())
+
+
+@pytest.mark.parametrize("reduce", ["sum", "max", "min", "prod"])
+def test_segments_without_rows_are_jaxs_without_a_value(reduce: str) -> None:
+    import jax
+
+    rows, ids = np.ones((1, 2), np.float32), np.zeros(1, np.int32)
+    expected = np.asarray(getattr(jax.ops, f"segment_{reduce}")(rows, ids, 3))
+    np.testing.assert_array_equal(getattr(pybaracuda, f"segment_{reduce}")(rows, ids, 3), expected)
+
+
+def test_empty_mean_is_zero(torch: Any) -> None:
+    rows, offsets = np.ones((1, 1), np.float32), np.array([0, 0, 1])
+    theirs = torch.segment_reduce(torch.from_numpy(rows), "mean", offsets=torch.from_numpy(offsets), axis=0)
+    assert theirs.isnan().ravel().tolist() == [True, False]
     assert pybaracuda.segment_csr(np.ones((1, 1), np.float32), np.array([0, 0, 1]), "mean").ravel().tolist() == [0, 1]
 
 

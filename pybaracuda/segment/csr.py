@@ -27,14 +27,21 @@ def _check_reduce(reduce: str) -> None:
     "With `return_arg`, that and the rows.",
 )
 def segment_csr(
-    input: Any, offsets: Any, reduce: str = "sum", *, return_arg: bool = False, out: Any = None, stream: Any = None
+    input: Any,
+    offsets: Any,
+    reduce: str = "sum",
+    *,
+    empty_value: Any = None,
+    return_arg: bool = False,
+    out: Any = None,
+    stream: Any = None,
 ) -> Any:
     """Reduce consecutive rows, as ``torch_scatter.segment_csr`` does."""
     _check_reduce(reduce)
     operation = with_arg(reduce, return_arg)
     if operation != reduce and reduce not in ("max", "min"):
         raise ValueError(f"return_arg: {reduce} has no rows to answer")
-    return run(operation, "csr", (input, offsets), out=out, stream=stream)
+    return run(operation, "csr", (input, offsets), empty_value=empty_value, out=out, stream=stream)
 
 
 @documented(

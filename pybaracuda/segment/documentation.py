@@ -27,6 +27,8 @@ _PARAMETERS = {
     "ties": '{"first", "even"}: Who takes the gradient of a tie: its first row, or every row of it an equal part.',
     "indices_are_sorted": "bool: Promise that the ids never descend, which spares the sort. Broken, results are "
     "unspecified.",
+    "empty_value": "number, optional: What a segment without rows is, rounded to the rows' dtype; integers must hold "
+    "it. It takes part in no other segment. None is the reduction's own.",
     "return_arg": "bool: Whether to answer also the row that holds each value, in the dtype of the index; -1 for a "
     "segment without rows.",
     "out": "array, optional: Dense, of the result's shape, dtype and device; a pair of them or None where there are "

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Sequence
 from functools import cache, lru_cache
 from math import prod
@@ -69,6 +70,7 @@ def run(
     *,
     num_segments: Any = None,
     num_rows: Any = None,
+    empty_value: Any = None,
     out: Any = None,
     stream: Any = None,
 ) -> Any:
@@ -84,6 +86,7 @@ def run(
         form,
         None if num_segments is None else _call.whole("num_segments", num_segments),
         None if num_rows is None else _call.whole("num_rows", num_rows),
+        None if empty_value is None else _key_of(_call.real("empty_value", empty_value)),
         tuple([operand.shape for operand in operands]),
         tuple([operand.dtype for operand in operands]),
     )
@@ -95,6 +98,11 @@ def run(
     return tuple(prepared.launch(tuple(operands), outs, stream))
 
 
+def _key_of(value: float | int) -> bytes | int:
+    """Answer what tells apart values that are equal but differ in bits, and NaNs, which are not equal, not at all."""
+    return value if isinstance(value, int) else struct.pack("d", value)
+
+
 @lru_cache(maxsize=MOST_COMBINATIONS)
 def _prepare(
     device: int,
@@ -102,6 +110,7 @@ def _prepare(
     form: str,
     num_segments: int | None,
     num_rows: int | None,
+    empty_value: bytes | int | None,
     shapes: tuple[tuple[int, ...], ...],
     dtypes: tuple[str, ...],
 ) -> Prepared:
@@ -143,7 +152,8 @@ def _prepare(
     if num_segments is None or num_segments < 0:
         raise ValueError(f"num_segments is {num_segments}; wanted at least 0")
     plan_type, descriptor_type = plan_of(operation)
-    descriptor = descriptor_type(operation, num_rows, prod(columns), num_segments, form, element, index)
+    empty = struct.unpack("d", empty_value)[0] if isinstance(empty_value, bytes) else empty_value
+    descriptor = descriptor_type(operation, num_rows, prod(columns), num_segments, form, element, index, empty)
     outputs = []
     for name in operator.outputs:
         token = index if name == "arg" else element

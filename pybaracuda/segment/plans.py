@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import struct
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -139,17 +140,71 @@ class _Segments(_Indexed):
     form: str = "unsorted"
     element: str = "f32"
     index_element: str = "i32"
+    empty_value: float | int | None = None
+
+    def __post_init__(self) -> None:
+        Descriptor.__post_init__(self)
+        if self.empty_value is not None:
+            object.__setattr__(self, "empty_value", self._held(self.empty_value))
+
+    def _held(self, value: float | int) -> float | int:
+        """Convert the value of segments without rows to a number that the element's type can take."""
+        if self.operation not in REDUCTIONS:
+            raise InvalidProblemError(f"segment: empty_value is {value}; {self.operation} has no value of a segment")
+        try:
+            if self.element not in ("i32", "i64"):
+                return float(value)
+            if value == int(value):
+                return int(value)
+        except (ValueError, OverflowError):
+            pass  # NaN and infinity are no integers, and an integer may be no float
+        raise InvalidProblemError(f"segment: empty_value is {value}, which {self.element} cannot hold")
 
     # Not a dataclass field: it follows from the others.
     @property
     def operator(self) -> str:  # type: ignore[override]
         """Name of the C functions without their dtypes."""
-        return operator_name(self.operation, self.form)
+        name = operator_name(self.operation, self.form)
+        return name if self.empty_value is None else "segment_ex"
 
     @property
     def num_inputs(self) -> int:
         """The rows, by the name that they have beside ids."""
         return self.num_rows
+
+    @property
+    def option_reduce(self) -> int:
+        """The reduction's number."""
+        return REDUCTIONS.index(self.operation)
+
+    @property
+    def option_form(self) -> int:
+        """The form's number."""
+        return list(FORMS).index(self.form)
+
+    @property
+    def option_empty_value(self) -> float | int | None:
+        """The value."""
+        return self.empty_value
+
+    @property
+    def absent_tensors(self) -> frozenset[str]:
+        """The rows that hold values: segment_ex has them, whether they are asked for or not."""
+        asked = self.empty_value is None or self.operation.endswith("_with_arg")
+        return frozenset() if asked else frozenset({"arg"})
+
+    @property
+    def cache_key(self) -> bytes | int | None:
+        """The value's bits: 0.0 and -0.0 are equal."""
+        return struct.pack("d", self.empty_value) if isinstance(self.empty_value, float) else self.empty_value
+
+    def tensor_shape(self, tensor: _abi.Tensor) -> tuple[int, ...]:
+        """Answer a tensor's shape; what the table says of segment_ex is more than an expression of extents."""
+        if tensor.name == "index":
+            return (self.num_segments + 1 if self.form == "csr" else self.num_rows,)
+        if tensor.name == "arg":
+            return (self.num_segments, self.embedding_dim)
+        return Descriptor.tensor_shape(self, tensor)
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,6 +222,9 @@ class SegmentDescriptor(_Segments):
         f32, f64, f16, bf16; for sum and prod also i32 and i64.
     index_element : {"i32", "i64"}
         Dtype of the ids or offsets.
+    empty_value : float or int, optional
+        For reductions: what a segment without rows is, rounded to the element; integers must hold it. None is the
+        reduction's own. The index is then called ``index``, for all forms.
     """
 
 

@@ -27,6 +27,21 @@ def with_arg(operation: str, return_arg: Any) -> str:
     return f"{operation}_with_arg" if _call.flag("return_arg", return_arg) else operation
 
 
+def _run(
+    operation: str,
+    input: Any,
+    segment_ids: Any,
+    num_segments: Any,
+    indices_are_sorted: Any,
+    empty_value: Any,
+    out: Any,
+    stream: Any,
+) -> Any:
+    form = form_of(indices_are_sorted)
+    arrays = (input, segment_ids)
+    return run(operation, form, arrays, num_segments=num_segments, empty_value=empty_value, out=out, stream=stream)
+
+
 @documented(input=NUMBER_ROWS, returns=PER_SEGMENT)
 def segment_sum(
     input: Any,
@@ -34,6 +49,7 @@ def segment_sum(
     num_segments: int,
     *,
     indices_are_sorted: bool = False,
+    empty_value: Any = None,
     out: Any = None,
     stream: Any = None,
 ) -> Any:
@@ -41,8 +57,7 @@ def segment_sum(
 
     A segment without rows is 0. float16 and bfloat16 are summed in float32; integers wrap around.
     """
-    form = form_of(indices_are_sorted)
-    return run("sum", form, (input, segment_ids), num_segments=num_segments, out=out, stream=stream)
+    return _run("sum", input, segment_ids, num_segments, indices_are_sorted, empty_value, out, stream)
 
 
 @documented(input=FLOAT_ROWS, returns=PER_SEGMENT)
@@ -52,6 +67,7 @@ def segment_mean(
     num_segments: int,
     *,
     indices_are_sorted: bool = False,
+    empty_value: Any = None,
     out: Any = None,
     stream: Any = None,
 ) -> Any:
@@ -59,8 +75,7 @@ def segment_mean(
 
     A segment without rows is 0. The divisor is an integer count.
     """
-    form = form_of(indices_are_sorted)
-    return run("mean", form, (input, segment_ids), num_segments=num_segments, out=out, stream=stream)
+    return _run("mean", input, segment_ids, num_segments, indices_are_sorted, empty_value, out, stream)
 
 
 @documented(input=NUMBER_ROWS, returns=PER_SEGMENT + " With `return_arg`, that and the rows.")
@@ -70,6 +85,7 @@ def segment_max(
     num_segments: int,
     *,
     indices_are_sorted: bool = False,
+    empty_value: Any = None,
     return_arg: bool = False,
     out: Any = None,
     stream: Any = None,
@@ -79,8 +95,8 @@ def segment_max(
     A segment without rows is -infinity, or the lowest integer. NaN is larger than every number, -0 equals +0, and among
     equals the first row wins; the winner's bits are copied.
     """
-    operation, form = with_arg("max", return_arg), form_of(indices_are_sorted)
-    return run(operation, form, (input, segment_ids), num_segments=num_segments, out=out, stream=stream)
+    operation = with_arg("max", return_arg)
+    return _run(operation, input, segment_ids, num_segments, indices_are_sorted, empty_value, out, stream)
 
 
 @documented(input=NUMBER_ROWS, returns=PER_SEGMENT + " With `return_arg`, that and the rows.")
@@ -90,6 +106,7 @@ def segment_min(
     num_segments: int,
     *,
     indices_are_sorted: bool = False,
+    empty_value: Any = None,
     return_arg: bool = False,
     out: Any = None,
     stream: Any = None,
@@ -99,8 +116,8 @@ def segment_min(
     A segment without rows is infinity, or the highest integer. NaN is smaller than every number, -0 equals +0, and
     among equals the first row wins; the winner's bits are copied.
     """
-    operation, form = with_arg("min", return_arg), form_of(indices_are_sorted)
-    return run(operation, form, (input, segment_ids), num_segments=num_segments, out=out, stream=stream)
+    operation = with_arg("min", return_arg)
+    return _run(operation, input, segment_ids, num_segments, indices_are_sorted, empty_value, out, stream)
 
 
 @documented(input=NUMBER_ROWS, returns=PER_SEGMENT)
@@ -110,6 +127,7 @@ def segment_prod(
     num_segments: int,
     *,
     indices_are_sorted: bool = False,
+    empty_value: Any = None,
     out: Any = None,
     stream: Any = None,
 ) -> Any:
@@ -117,8 +135,7 @@ def segment_prod(
 
     A segment without rows is 1. float16 and bfloat16 are multiplied in float32; integers wrap around.
     """
-    form = form_of(indices_are_sorted)
-    return run("prod", form, (input, segment_ids), num_segments=num_segments, out=out, stream=stream)
+    return _run("prod", input, segment_ids, num_segments, indices_are_sorted, empty_value, out, stream)
 
 
 @documented(input=FLOAT_ROWS, returns=PER_SEGMENT)
@@ -128,6 +145,7 @@ def segment_logsumexp(
     num_segments: int,
     *,
     indices_are_sorted: bool = False,
+    empty_value: Any = None,
     out: Any = None,
     stream: Any = None,
 ) -> Any:
@@ -135,8 +153,7 @@ def segment_logsumexp(
 
     A segment without rows is -infinity.
     """
-    form = form_of(indices_are_sorted)
-    return run("logsumexp", form, (input, segment_ids), num_segments=num_segments, out=out, stream=stream)
+    return _run("logsumexp", input, segment_ids, num_segments, indices_are_sorted, empty_value, out, stream)
 
 
 @documented(input=FLOAT_ROWS, returns=PER_ROW)
@@ -153,8 +170,7 @@ def segment_softmax(
 
     Where the largest value of a segment is infinite, the rows that hold it share 1 equally.
     """
-    form = form_of(indices_are_sorted)
-    return run("softmax", form, (input, segment_ids), num_segments=num_segments, out=out, stream=stream)
+    return _run("softmax", input, segment_ids, num_segments, indices_are_sorted, None, out, stream)
 
 
 @documented(input=NUMBER_ROWS, returns=PER_SEGMENT)

@@ -333,6 +333,26 @@ class Table {
       });
     }
   }
+  template <class Run, class Size>
+  void segment_ex(const char* symbol, Type t, Type i, Run* run, Size* size) {
+    // The bytes of a value of any type.
+    static constexpr uint64_t kValue[] = {0x7fc12345ffc12345u};
+    const bool floats = t != Type::kI32 && t != Type::kI64;
+    for (int32_t reduce = 0; reduce < 8; ++reduce) {
+      if (!floats && (reduce == 1 || reduce == 5)) continue;
+      for (const Shape& p : segment_problems()) {
+        const int32_t form = (reduce + p[0]) % 3;
+        const baracuda_kernels_segment_options options{sizeof options, reduce, form, p[0] % 2 == 0 ? nullptr : kValue};
+        const int64_t segments = static_cast<int64_t>(p[2]) * p[1];
+        add(symbol,
+            {{t, static_cast<int64_t>(p[0]) * p[1], false}, {i, form == 2 ? int64_t{p[2]} + 1 : int64_t{p[0]}, false},
+             {t, segments, true}, {i, reduce >= 6 ? segments : 0, true}},
+            size(p[0], p[1], p[2], &options), [=](void* const* x, void* workspace, size_t bytes) {
+              return run(p[0], p[1], p[2], &options, x[0], x[1], x[2], x[3], workspace, bytes, nullptr);
+            });
+      }
+    }
+  }
   void segment();
 
   struct ChannelProblem {
@@ -468,8 +488,8 @@ inline void Table::segment() {
   BARACUDA_ADD_SEGMENT_FLOATS(unsorted_segment_mean, "RIs");
   BARACUDA_ADD_SEGMENT_FLOATS(unsorted_segment_logsumexp, "RIs");
   BARACUDA_ADD_SEGMENT_FLOATS(unsorted_segment_softmax, "RIr");
-  BARACUDA_ADD_SEGMENT_FLOATS(unsorted_segment_max_with_arg, "RIsa");
-  BARACUDA_ADD_SEGMENT_FLOATS(unsorted_segment_min_with_arg, "RIsa");
+  BARACUDA_ADD_SEGMENT_NUMBERS(unsorted_segment_max_with_arg, "RIsa");
+  BARACUDA_ADD_SEGMENT_NUMBERS(unsorted_segment_min_with_arg, "RIsa");
   BARACUDA_ADD_SEGMENT_FLOATS(unsorted_segment_sum_backward, "SIr");
   BARACUDA_ADD_SEGMENT_FLOATS(unsorted_segment_mean_backward, "SIr");
   BARACUDA_ADD_SEGMENT_FLOATS(unsorted_segment_max_backward, "SRIr");
@@ -488,8 +508,8 @@ inline void Table::segment() {
   BARACUDA_ADD_SEGMENT_FLOATS(segment_mean, "RIs");
   BARACUDA_ADD_SEGMENT_FLOATS(segment_logsumexp, "RIs");
   BARACUDA_ADD_SEGMENT_FLOATS(segment_softmax, "RIr");
-  BARACUDA_ADD_SEGMENT_FLOATS(segment_max_with_arg, "RIsa");
-  BARACUDA_ADD_SEGMENT_FLOATS(segment_min_with_arg, "RIsa");
+  BARACUDA_ADD_SEGMENT_NUMBERS(segment_max_with_arg, "RIsa");
+  BARACUDA_ADD_SEGMENT_NUMBERS(segment_min_with_arg, "RIsa");
   BARACUDA_ADD_SEGMENT_FLOATS(segment_sum_backward, "SIr");
   BARACUDA_ADD_SEGMENT_FLOATS(segment_mean_backward, "SIr");
   BARACUDA_ADD_SEGMENT_FLOATS(segment_max_backward, "SRIr");
@@ -508,8 +528,8 @@ inline void Table::segment() {
   BARACUDA_ADD_SEGMENT_FLOATS(segment_csr_mean, "ROs");
   BARACUDA_ADD_SEGMENT_FLOATS(segment_csr_logsumexp, "ROs");
   BARACUDA_ADD_SEGMENT_FLOATS(segment_csr_softmax, "ROr");
-  BARACUDA_ADD_SEGMENT_FLOATS(segment_csr_max_with_arg, "ROsa");
-  BARACUDA_ADD_SEGMENT_FLOATS(segment_csr_min_with_arg, "ROsa");
+  BARACUDA_ADD_SEGMENT_NUMBERS(segment_csr_max_with_arg, "ROsa");
+  BARACUDA_ADD_SEGMENT_NUMBERS(segment_csr_min_with_arg, "ROsa");
   BARACUDA_ADD_SEGMENT_FLOATS(segment_csr_sum_backward, "SOr");
   BARACUDA_ADD_SEGMENT_FLOATS(segment_csr_mean_backward, "SOr");
   BARACUDA_ADD_SEGMENT_FLOATS(segment_csr_max_backward, "SROr");
@@ -522,6 +542,18 @@ inline void Table::segment() {
   BARACUDA_ADD_SEGMENT_FLOATS(segment_csr_logsumexp_backward, "SRSOr");
   BARACUDA_ADD_SEGMENT_FLOATS(segment_csr_softmax_backward, "RROr");
   BARACUDA_ADD_SEGMENT_FLOATS(segment_gather, "SIr");
+  BARACUDA_ADD(segment_ex, segment_ex_f32, Type::kF32, Type::kI32);
+  BARACUDA_ADD(segment_ex, segment_ex_f64, Type::kF64, Type::kI32);
+  BARACUDA_ADD(segment_ex, segment_ex_f16, Type::kF16, Type::kI32);
+  BARACUDA_ADD(segment_ex, segment_ex_bf16, Type::kBf16, Type::kI32);
+  BARACUDA_ADD(segment_ex, segment_ex_i32, Type::kI32, Type::kI32);
+  BARACUDA_ADD(segment_ex, segment_ex_i64, Type::kI64, Type::kI32);
+  BARACUDA_ADD(segment_ex, segment_ex_i64idx_f32, Type::kF32, Type::kI64);
+  BARACUDA_ADD(segment_ex, segment_ex_i64idx_f64, Type::kF64, Type::kI64);
+  BARACUDA_ADD(segment_ex, segment_ex_i64idx_f16, Type::kF16, Type::kI64);
+  BARACUDA_ADD(segment_ex, segment_ex_i64idx_bf16, Type::kBf16, Type::kI64);
+  BARACUDA_ADD(segment_ex, segment_ex_i64idx_i32, Type::kI32, Type::kI64);
+  BARACUDA_ADD(segment_ex, segment_ex_i64idx_i64, Type::kI64, Type::kI64);
 }
 
 #undef BARACUDA_ADD_SEGMENT_NUMBERS

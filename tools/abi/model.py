@@ -51,7 +51,7 @@ class Tensor:
 class Options:
     """A pointer to a host struct that may grow: its first field, `size`, is the caller's size of it in bytes.
 
-    A field that is a HostArray is a pointer to one element; NULL means zero bits.
+    A field that is a HostArray is a pointer to one element; its `doc` says what NULL means.
     """
 
     name: str

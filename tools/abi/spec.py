@@ -262,9 +262,7 @@ _EVERY_ELEMENT = "every element is written"
 class _SegmentForm:
     """How rows name their segments: an operator's name, its scalars and its index, and what is said about them."""
 
-    def __init__(
-        self, prefix: str, family: str, rows: Scalar, index: Tensor, bad_index: str, condition: str
-    ) -> None:
+    def __init__(self, prefix: str, family: str, rows: Scalar, index: Tensor, bad_index: str, condition: str) -> None:
         self.prefix = prefix
         self.family = family
         self.scalars: tuple[Parameter, ...] = (
@@ -310,6 +308,8 @@ _SELECTED = "NaN wins over every number, -0 equals +0, and among equals the firs
 _SUMMED = "NaN and infinity follow arithmetic."
 _IN_PIECES = "A segment's rows ascending in pieces of 256, pieces ascending."
 _COPIED = "Bits are copied, NaN payloads and the sign of zero included."
+_NOTHING_TO_WRITE = "An empty output: success, nothing to write."
+_LOWEST, _HIGHEST = "-infinity (integers: the lowest)", "infinity (integers: the highest)"
 _SEGMENT_SOURCE = (
     "jax.ops.segment_max (0.10) for empty segments, tf.math.unsorted_segment_max for the rest. Differs: one row, the "
     "first, takes the whole gradient of a tie."
@@ -351,15 +351,15 @@ def _segment_operators(form: _SegmentForm) -> tuple[Operator, ...]:
     grad_output = Tensor("grad_output", "input", "T", results, "gradient of the output")
     grad_input = Tensor("grad_input", "output", "T", rows, _EVERY_ELEMENT)
     arg = Tensor("arg", "output", "I", results, "the row that holds each value, -1 for a segment without rows")
-    no_rows = "An empty output: success, nothing to write. A segment without rows is "
+    no_rows = f"{_NOTHING_TO_WRITE} A segment without rows is "
     backward_empty = "No rows: success, nothing to write. No segments: grad_input is all zeros."
     where = f"over {form.condition}"
     found = []
     for name, what, identity, says, order, source in (
         ("sum", "sum", "0", _SUMMED, _IN_PIECES, "jax.ops.segment_sum (0.10)."),
         ("mean", "mean", "0", _SUMMED, _IN_PIECES + " Divided by the count.", "tf.math.unsorted_segment_mean."),
-        ("max", "max", "-infinity (integers: the lowest)", _SELECTED, _COPIED, _SEGMENT_SOURCE),
-        ("min", "min", "infinity (integers: the highest)", _SELECTED, _COPIED, "jax.ops.segment_min (0.10)."),
+        ("max", "max", _LOWEST, _SELECTED, _COPIED, _SEGMENT_SOURCE),
+        ("min", "min", _HIGHEST, _SELECTED, _COPIED, "jax.ops.segment_min (0.10)."),
         ("prod", "product", "1", _SUMMED, _IN_PIECES, "jax.ops.segment_prod (0.10)."),
         (
             "logsumexp", "log of the sum of exp", "-infinity", "A segment whose largest value is infinite has it as "
@@ -380,8 +380,9 @@ def _segment_operators(form: _SegmentForm) -> tuple[Operator, ...]:
             _segment_operator(
                 form, f"{name}_with_arg", f"output[s, d] = {name} {where} of input[i, d]; arg[s, d] is its row.",
                 (input_, index, output, arg),
-                empty=f"{no_rows}{'-' if name == 'max' else ''}infinity, its arg -1.", bad_data=_SELECTED,
+                empty=f"{no_rows}{_LOWEST if name == 'max' else _HIGHEST}, its arg -1.", bad_data=_SELECTED,
                 determinism=_COPIED, source="torch_scatter.scatter_max (2.1). Differs: the first row of a tie, always.",
+                numbers=True,
             )
         )  # fmt: skip
     softmax = Tensor("output", "output", "T", rows, _EVERY_ELEMENT)
@@ -451,6 +452,51 @@ _SEGMENT_GATHER = Operator(
     source="torch.index_select; jax.numpy.take, mode fill.",
     block_file="segment",
 )
+
+_SEGMENT_OPTIONS = Options(
+    "options",
+    "segment_options",
+    (
+        Scalar(
+            "reduce",
+            "i32",
+            "0 sum, 1 mean, 2 max, 3 min, 4 prod, 5 logsumexp, 6 max with arg, 7 min with arg; 1 and 5 not for i32 "
+            "and i64",
+            low=0,
+            high=7,
+        ),
+        Scalar("form", "i32", "0 ids in any order, 1 ids that never descend, 2 offsets", low=0, high=2),
+        HostArray(
+            "empty_value", "VALUE", "1", "the element that a segment without rows is; NULL is the reduction's own"
+        ),
+    ),
+    "The reduction of segment_ex, what names its segments, and what a segment without rows is.",
+)
+_SEGMENT_EX = Operator(
+    name="segment_ex",
+    family="segment",
+    summary="Any reduction over segments, in any form: unsorted_segment_<reduce>, segment_<reduce>, "
+    "segment_csr_<reduce>.",
+    parameters=(
+        _SEGMENT_FORMS[2].scalars[0],
+        *_SEGMENT_FORMS[0].scalars[1:],
+        _SEGMENT_OPTIONS,
+        Tensor("input", "input", "T", ("num_rows", "embedding_dim"), "rows"),
+        Tensor("index", "input", "I", ("num_segments + 1 if form == 2 else num_rows",), "segment_ids or offsets"),
+        Tensor("output", "output", "T", _SEGMENT_RESULTS, _EVERY_ELEMENT),
+        Tensor(
+            "arg", "output", "I", ("num_segments if reduce >= 6 else 0", "embedding_dim"),
+            "the row that holds each value, -1 for a segment without rows",
+        ),
+    ),
+    variants=_SEGMENT_NUMBERS,
+    empty=f"{_NOTHING_TO_WRITE} A segment without rows, or whose rows are all dropped, is empty_value, bit for bit.",
+    bad_data="As the operator of that name.",
+    workspace="See the workspace_size function; of the order of the ids or offsets and of a 1/64 of the rows.",
+    determinism=_BIT_STABLE + "The bits of the operator of that name wherever a segment has rows.",
+    source="Ours. The initial value of torch.segment_reduce (2.13) takes part in every segment; torch_scatter has 0.",
+    block_file="segment",
+)  # fmt: skip
 
 _CHANNEL_SCALARS: tuple[Parameter, ...] = (
     Scalar("numel", "i64", "elements; the product of shape", low=0),
@@ -639,6 +685,7 @@ OPERATORS: tuple[Operator, ...] = (
     ),
     *(operator for form in _SEGMENT_FORMS for operator in _segment_operators(form)),
     _SEGMENT_GATHER,
+    _SEGMENT_EX,
     Operator(
         name="dequantize_per_channel",
         family="dequantize",

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
+from function_cases import listed, segment_cases
 from hypothesis import given
 from hypothesis import strategies as st
 from lattice import any_bits, integers, normal
@@ -218,6 +219,26 @@ def test_sum_is_the_adjoint_of_its_gradient(place: Place, dtype: Any, rng: np.ra
     assert_same_bits(twice, (gradient.astype(np.float64) * counts[:, None] + 0.0).astype(dtype))
 
 
+@FORM
+def test_the_gradient_of_the_sums_gradient_is_the_sum(
+    place: Place, dtype: Any, rng: np.random.Generator, form: str
+) -> None:
+    """sum_backward is linear: its matrix, a segment's unit vector at a time, transposed, is the sum; so is gather's."""
+    count, width = 7, 3
+    rows = rows_of(rng, integers(rng, (300, width), dtype, 2), count, form, skewed=True)
+    columns = []
+    for segment in range(count):
+        unit = np.zeros((count, width), dtype)
+        unit[segment] = 1
+        columns.append(backward(place, rows, "sum", unit)[:, 0].astype(np.float64))
+        if form == "unsorted":
+            outputs = [(rows.input.shape, dtype)]
+            gathered = place.run(pybaracuda.segment_gather, unit, *rows.naming, outputs=outputs)[0]
+            assert_same_bits(gathered[:, 0].astype(np.float64), columns[-1])
+    transposed = np.stack(columns) @ rows.input.astype(np.float64)
+    assert_same_bits(forward(place, rows, "sum")[0], rounded(transposed + 0.0, dtype))
+
+
 def test_gather_is_the_gradient_of_the_sum(place: Place, dtype: Any, rng: np.random.Generator) -> None:
     table = any_bits(rng, (6, 5), dtype)
     ids = rng.integers(-2, 9, 40).astype(np.int32)
@@ -380,6 +401,55 @@ def test_any_ids(seed: int, name: str, ids: list[int], form: str, reduce: str, w
     rows = Rows(normal(rng, (len(ids), width), dtype), found if form == "unsorted" else np.sort(found), num_segments,
                 form, np.int32)  # fmt: skip
     check(Place(), rows, reduce, gradient_of(rng, rows, reduce))
+
+
+@pytest.mark.parametrize("name", list(segment_cases(np.float32)))
+def test_rows_of_any_rank(name: str) -> None:
+    """[N], [N, D] and [N, D, 1] say the same of each column."""
+    case = segment_cases(np.float32)[name]
+    expected = listed(case())
+    data = {argument: array for argument, array in case.arrays.items() if array.ndim == 2}
+    deep = listed(case(**{argument: array[..., None] for argument, array in data.items()}))
+    line = listed(case(**{argument: array[:, 0] for argument, array in data.items()}))
+    for one, two, wanted in zip(deep, line, expected, strict=True):
+        assert_same_bits(one, wanted[..., None])
+        assert_same_bits(two, np.ascontiguousarray(wanted[:, 0]))
+
+
+@pytest.mark.large
+def test_more_than_2_31_elements(place: Place) -> None:
+    """12.2 million rows of 192: parts of every result, among them what lies past 2^31 elements."""
+    count, width, num_segments = 12_200_000, 192, 100_000
+    rng = np.random.default_rng(11)
+    block = rng.integers(-8, 9, (50_000, width), np.int8).astype(np.float16)
+    rows = np.empty((count, width), np.float16)
+    for number, start in enumerate(range(0, count, len(block))):
+        rows[start : start + len(block)] = np.roll(block, number, axis=1)
+    assert rows.size > 2**31
+    ids = rng.integers(0, num_segments, count, np.int32)
+    ids[rng.random(count) < 0.05] = 77  # a long segment, of many pieces
+    looked_at = [0, 1, 77, num_segments - 1, *rng.integers(0, num_segments, 20), *ids[-5:]]
+    members = {segment: np.flatnonzero(ids == segment) for segment in looked_at}
+    array, index = place.array(rows), place.array(ids)
+    # Small integers: sums in any order are exact.
+    sums = place.numpy(pybaracuda.segment_sum(array, index, num_segments))
+    largest, holders = pybaracuda.segment_max(array, index, num_segments, return_arg=True)
+    for segment, mine in members.items():
+        expected = rows[mine].astype(np.float64)
+        assert_same_bits(sums[segment], rounded(expected.sum(axis=0) + 0.0, np.float16))
+        assert_same_bits(place.numpy(largest)[segment], rounded(expected.max(axis=0), np.float16))
+        assert_same_bits(place.numpy(holders)[segment], mine[expected.argmax(axis=0)].astype(np.int32))
+    gradient = rng.integers(1, 100, (num_segments, width)).astype(np.float16)
+    given = place.array(gradient)
+    some = np.concatenate([np.arange(1000), np.arange(count - 1000, count), rng.integers(0, count, 1000)])
+    spread = place.numpy(pybaracuda.segment_sum_backward(given, index))
+    assert_same_bits(spread[some], gradient[ids[some]])
+    del spread
+    routed = place.numpy(pybaracuda.segment_max_backward(given, array, index))
+    for segment, mine in members.items():
+        expected = np.zeros((len(mine), width), np.float16)
+        expected[rows[mine].astype(np.float32).argmax(axis=0), np.arange(width)] = gradient[segment]
+        assert_same_bits(routed[mine], expected)
 
 
 def test_arguments() -> None:

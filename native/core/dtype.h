@@ -24,6 +24,9 @@ struct Bfloat16 {
   uint16_t bits;
 };
 
+// X(type) for each type that has arithmetic here.
+#define BARACUDA_FLOAT_TYPES(X) X(float) X(double) X(Half) X(Bfloat16)
+
 namespace {
 
 template <typename T>

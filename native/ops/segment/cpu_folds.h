@@ -264,7 +264,7 @@ struct Folding {
       parallel_for(num_segments, grain_for(d), [&self](int64_t key) {
         if (self.list.length(static_cast<int32_t>(key)) > 0) return;
         for (int64_t at = key * self.d; at < (key + 1) * self.d; ++at) {
-          self.b.result[at] = Fold::of_no_rows();
+          self.b.result[at] = self.b.of_no_rows;
           if (self.b.result_arg != nullptr) store_row_index(self.b.result_arg, self.b.wide_index, at, -1);
         }
       });

@@ -51,7 +51,7 @@ struct Shape {
     window_bits = list.n < kManyRows ? kShortWindowBits : kLongWindowBits;
     spread_bits = list.piece_bits - window_bits;
     while (lanes < 32 && lanes * columns < d) lanes *= 2;
-    column_blocks = (d + lanes * columns - 1) / (lanes * columns);
+    column_blocks = static_cast<int32_t>((int64_t{d} + lanes * columns - 1) / (lanes * columns));
   }
   BARACUDA_HD int32_t groups() const { return kThreads / lanes; }
   uint32_t blocks(int32_t n) const {
@@ -220,17 +220,19 @@ __global__ void __launch_bounds__(kThreads, (blocks_of<Name, V>()))
     bool begins_segment = list.begins[key] == piece;
     State<Fold, V> state{};
     Columns<T, V> segment = side.template of_segment<V>(key, task.column);
-    for (int32_t batch = piece; batch < end; batch += kRowsInFlight) {
+    // Counted by what is left: ranks behind the end need not fit 32 bits.
+    for (int32_t left = end - piece; left > 0; left -= kRowsInFlight) {
+      const int32_t batch = end - left;
       Record records[kRowsInFlight + 1];
       Words<T, V> values[kTensors][kRowsInFlight];
 #pragma unroll
       for (int u = 0; u <= kRowsInFlight; ++u) {
-        records[u] = batch + u < list.n ? list.records[batch + u] : Record{-1, 0};
+        records[u] = u < list.n - batch ? list.records[batch + u] : Record{-1, 0};
       }
 #pragma unroll
       for (int u = 0; u < kRowsInFlight; ++u) {
         // Without a branch: the loads are issued together.
-        const bool reads = batch + u < end && records[u].key != list.num_segments;
+        const bool reads = u < left && records[u].key != list.num_segments;
         const int64_t at = static_cast<int64_t>(records[u].row) * side.d + task.column;
         values[0][u] = Words<T, V>{};
         if (reads) values[0][u] = load_words<V>(side.x + at);
@@ -241,8 +243,8 @@ __global__ void __launch_bounds__(kThreads, (blocks_of<Name, V>()))
       }
 #pragma unroll
       for (int u = 0; u < kRowsInFlight; ++u) {
+        if (u >= left) break;
         const int32_t next = batch + u + 1;
-        if (next > end) break;
         state.add(bits_as<Columns<T, V>>(values[0][u]), bits_as<Columns<T, V>>(values[kTensors - 1][u]), records[u].row,
                   next - 1 == piece);
         const bool ends_segment = records[u + 1].key != key;
@@ -321,7 +323,7 @@ __device__ __forceinline__ int32_t find_segment(const List& list, int64_t window
   if (!list.in_pieces(*key)) return 0;
   const int32_t begin = list.begins[*key];
   if (begin >= next || begin < next - list.piece_rows()) return 0;
-  return (list.length(*key) + list.piece_rows() - 1) >> list.piece_bits;
+  return list.pieces(*key);
 }
 
 template <class Fold>
@@ -409,8 +411,7 @@ __global__ void __launch_bounds__(kJoinThreads) join_parts(Side<Name> side, List
     for (int i = 0; i < kJoinWarps; ++i) {
       const int32_t mine = long_keys[i];
       if (mine < 0) continue;
-      const int32_t pieces = (list.length(mine) + list.piece_rows() - 1) >> list.piece_bits;
-      const Joiner<Fold> joiner{list, parts, list.begins[mine], pieces, side.d, column};
+      const Joiner<Fold> joiner{list, parts, list.begins[mine], list.pieces(mine), side.d, column};
       const State<Fold, 1> state = join_together(joiner, tables);
       if (warp == 0) finish_join(side, joiner, mine, state);
       __syncthreads();

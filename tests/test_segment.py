@@ -516,7 +516,7 @@ def test_exponential_is_within_a_unit(place: Place, rng: np.random.Generator) ->
         nearest32 = exact.astype(np.float32)
     finite = np.isfinite(nearest32)
     off = np.abs(got[finite].astype(np.longdouble) - exact[finite]) / np.spacing(nearest32[finite])
-    assert off.max() <= 0.51
+    assert off.max() <= 1
 
 
 def test_logarithm_is_within_a_unit(place: Place, rng: np.random.Generator) -> None:

@@ -270,55 +270,44 @@ struct Ex {
     });
   }
 };
-template <typename T>
-using ExI32 = Ex<T, int32_t>;
-template <typename T>
-using ExI64 = Ex<T, int64_t>;
-
 }  // namespace
 }  // namespace baracuda::segment
 
-// The operators: X(name, block, rule), in the three forms of an index. The stamp takes one name per instance.
-#define BARACUDA_FLOAT_OPERATORS(X, FORM, Form)                                               \
-  X(FORM##_MEAN, Form##Mean, Mean)                                                            \
-  X(FORM##_LOGSUMEXP, Form##Logsumexp, LogSumExp)                                             \
-  X(FORM##_SOFTMAX, Form##Softmax, Softmax)                                                   \
-  X(FORM##_SUM_BACKWARD, Form##SumBackward, Gather)                                           \
-  X(FORM##_MEAN_BACKWARD, Form##MeanBackward, MeanGradient)                                   \
-  X(FORM##_MAX_BACKWARD, Form##MaxBackward, MaxGradient)                                      \
-  X(FORM##_MIN_BACKWARD, Form##MinBackward, MinGradient)                                      \
-  X(FORM##_MAX_EVEN_BACKWARD, Form##MaxEvenBackward, MaxEvenGradient)                         \
-  X(FORM##_MIN_EVEN_BACKWARD, Form##MinEvenBackward, MinEvenGradient)                         \
-  X(FORM##_MAX_WITH_ARG_BACKWARD, Form##MaxWithArgBackward, ArgGradient)                      \
-  X(FORM##_MIN_WITH_ARG_BACKWARD, Form##MinWithArgBackward, ArgGradient)                      \
-  X(FORM##_PROD_BACKWARD, Form##ProdBackward, ProdGradient)                                   \
-  X(FORM##_LOGSUMEXP_BACKWARD, Form##LogsumexpBackward, LogSumExpGradient)                    \
+// The operators: X(name, block, rule), in the three forms of an index.
+#define BARACUDA_SEGMENT_OPERATORS(X, FORM, Form)                          \
+  X(FORM##_SUM, Form##Sum, Sum)                                            \
+  X(FORM##_MEAN, Form##Mean, Mean)                                         \
+  X(FORM##_MAX, Form##Max, Max)                                            \
+  X(FORM##_MIN, Form##Min, Min)                                            \
+  X(FORM##_PROD, Form##Prod, Prod)                                         \
+  X(FORM##_LOGSUMEXP, Form##Logsumexp, LogSumExp)                          \
+  X(FORM##_SOFTMAX, Form##Softmax, Softmax)                                \
+  X(FORM##_MAX_WITH_ARG, Form##MaxWithArg, MaxWithArg)                     \
+  X(FORM##_MIN_WITH_ARG, Form##MinWithArg, MinWithArg)                     \
+  X(FORM##_SUM_BACKWARD, Form##SumBackward, Gather)                        \
+  X(FORM##_MEAN_BACKWARD, Form##MeanBackward, MeanGradient)                \
+  X(FORM##_MAX_BACKWARD, Form##MaxBackward, MaxGradient)                   \
+  X(FORM##_MIN_BACKWARD, Form##MinBackward, MinGradient)                   \
+  X(FORM##_MAX_EVEN_BACKWARD, Form##MaxEvenBackward, MaxEvenGradient)      \
+  X(FORM##_MIN_EVEN_BACKWARD, Form##MinEvenBackward, MinEvenGradient)      \
+  X(FORM##_MAX_WITH_ARG_BACKWARD, Form##MaxWithArgBackward, ArgGradient)   \
+  X(FORM##_MIN_WITH_ARG_BACKWARD, Form##MinWithArgBackward, ArgGradient)   \
+  X(FORM##_PROD_BACKWARD, Form##ProdBackward, ProdGradient)                \
+  X(FORM##_LOGSUMEXP_BACKWARD, Form##LogsumexpBackward, LogSumExpGradient) \
   X(FORM##_SOFTMAX_BACKWARD, Form##SoftmaxBackward, SoftmaxGradient)
-#define BARACUDA_NUMBER_OPERATORS(X, FORM, Form)      \
-  X(FORM##_SUM, Form##Sum, Sum)                       \
-  X(FORM##_MAX, Form##Max, Max)                       \
-  X(FORM##_MIN, Form##Min, Min)                       \
-  X(FORM##_PROD, Form##Prod, Prod)                    \
-  X(FORM##_MAX_WITH_ARG, Form##MaxWithArg, MaxWithArg) \
-  X(FORM##_MIN_WITH_ARG, Form##MinWithArg, MinWithArg)
 
-#define BARACUDA_NAME(BLOCK, RULE, FORM)                                                      \
-  template <typename T>                                                                       \
-  using BLOCK##I32 = Op<rule::RULE<T>, int32_t, Form::FORM, BLOCK##Arguments>;                \
-  template <typename T>                                                                       \
-  using BLOCK##I64 = Op<rule::RULE<T>, int64_t, Form::FORM, BLOCK##Arguments>;
+#define BARACUDA_NAME(BLOCK, RULE, FORM) \
+  template <typename T, typename I>      \
+  using BLOCK = Op<rule::RULE<T>, I, Form::FORM, BLOCK##Arguments>;
 #define BARACUDA_NAME_UNSORTED(NAME, BLOCK, RULE) BARACUDA_NAME(BLOCK, RULE, kUnsorted)
 #define BARACUDA_NAME_SORTED(NAME, BLOCK, RULE) BARACUDA_NAME(BLOCK, RULE, kSorted)
 #define BARACUDA_NAME_OFFSETS(NAME, BLOCK, RULE) BARACUDA_NAME(BLOCK, RULE, kOffsets)
 
 namespace baracuda::segment {
 namespace {
-BARACUDA_FLOAT_OPERATORS(BARACUDA_NAME_UNSORTED, UNSORTED_SEGMENT, UnsortedSegment)
-BARACUDA_NUMBER_OPERATORS(BARACUDA_NAME_UNSORTED, UNSORTED_SEGMENT, UnsortedSegment)
-BARACUDA_FLOAT_OPERATORS(BARACUDA_NAME_SORTED, SEGMENT, Segment)
-BARACUDA_NUMBER_OPERATORS(BARACUDA_NAME_SORTED, SEGMENT, Segment)
-BARACUDA_FLOAT_OPERATORS(BARACUDA_NAME_OFFSETS, SEGMENT_CSR, SegmentCsr)
-BARACUDA_NUMBER_OPERATORS(BARACUDA_NAME_OFFSETS, SEGMENT_CSR, SegmentCsr)
+BARACUDA_SEGMENT_OPERATORS(BARACUDA_NAME_UNSORTED, UNSORTED_SEGMENT, UnsortedSegment)
+BARACUDA_SEGMENT_OPERATORS(BARACUDA_NAME_SORTED, SEGMENT, Segment)
+BARACUDA_SEGMENT_OPERATORS(BARACUDA_NAME_OFFSETS, SEGMENT_CSR, SegmentCsr)
 BARACUDA_NAME_UNSORTED(SEGMENT_GATHER, SegmentGather, Gather)
 }  // namespace
 }  // namespace baracuda::segment
@@ -326,29 +315,11 @@ BARACUDA_NAME_UNSORTED(SEGMENT_GATHER, SegmentGather, Gather)
 extern "C" {
 using namespace baracuda;
 
-#define BARACUDA_STAMP_FLOATS(NAME, BLOCK, RULE)                      \
-  BARACUDA_STAMP_##NAME(f32, segment::BLOCK##I32<float>)              \
-  BARACUDA_STAMP_##NAME(f64, segment::BLOCK##I32<double>)             \
-  BARACUDA_STAMP_##NAME(f16, segment::BLOCK##I32<Half>)               \
-  BARACUDA_STAMP_##NAME(bf16, segment::BLOCK##I32<Bfloat16>)          \
-  BARACUDA_STAMP_##NAME(i64idx_f32, segment::BLOCK##I64<float>)       \
-  BARACUDA_STAMP_##NAME(i64idx_f64, segment::BLOCK##I64<double>)      \
-  BARACUDA_STAMP_##NAME(i64idx_f16, segment::BLOCK##I64<Half>)        \
-  BARACUDA_STAMP_##NAME(i64idx_bf16, segment::BLOCK##I64<Bfloat16>)
-#define BARACUDA_STAMP_NUMBERS(NAME, BLOCK, RULE)                     \
-  BARACUDA_STAMP_FLOATS(NAME, BLOCK, RULE)                            \
-  BARACUDA_STAMP_##NAME(i32, segment::BLOCK##I32<int32_t>)            \
-  BARACUDA_STAMP_##NAME(i64, segment::BLOCK##I32<int64_t>)            \
-  BARACUDA_STAMP_##NAME(i64idx_i32, segment::BLOCK##I64<int32_t>)     \
-  BARACUDA_STAMP_##NAME(i64idx_i64, segment::BLOCK##I64<int64_t>)
-
-BARACUDA_FLOAT_OPERATORS(BARACUDA_STAMP_FLOATS, UNSORTED_SEGMENT, UnsortedSegment)
-BARACUDA_NUMBER_OPERATORS(BARACUDA_STAMP_NUMBERS, UNSORTED_SEGMENT, UnsortedSegment)
-BARACUDA_FLOAT_OPERATORS(BARACUDA_STAMP_FLOATS, SEGMENT, Segment)
-BARACUDA_NUMBER_OPERATORS(BARACUDA_STAMP_NUMBERS, SEGMENT, Segment)
-BARACUDA_FLOAT_OPERATORS(BARACUDA_STAMP_FLOATS, SEGMENT_CSR, SegmentCsr)
-BARACUDA_NUMBER_OPERATORS(BARACUDA_STAMP_NUMBERS, SEGMENT_CSR, SegmentCsr)
-BARACUDA_STAMP_FLOATS(SEGMENT_GATHER, SegmentGather, Gather)
+#define BARACUDA_STAMP(NAME, BLOCK, RULE) BARACUDA_STAMP_EVERY_##NAME(segment::BLOCK)
+BARACUDA_SEGMENT_OPERATORS(BARACUDA_STAMP, UNSORTED_SEGMENT, UnsortedSegment)
+BARACUDA_SEGMENT_OPERATORS(BARACUDA_STAMP, SEGMENT, Segment)
+BARACUDA_SEGMENT_OPERATORS(BARACUDA_STAMP, SEGMENT_CSR, SegmentCsr)
+BARACUDA_STAMP(SEGMENT_GATHER, SegmentGather, Gather)
 // Its rule is an option.
-BARACUDA_STAMP_NUMBERS(SEGMENT_EX, Ex, )
+BARACUDA_STAMP_EVERY_SEGMENT_EX(segment::Ex)
 }

@@ -250,7 +250,7 @@ OF_OFFSETS_NOT_IN_TORCH = (
     *(f"{name}_{ending}" for name in ("max", "min") for ending in ("with_arg", "with_arg_backward", "even_backward")),
 )
 NOT_IN_TORCH = {"pad_symmetric", "pad_symmetric_backward", *(f"segment_csr_{name}" for name in OF_OFFSETS_NOT_IN_TORCH)}
-NOT_IN_JAX = ("roi_align", "affine_grid", "segment_csr")
+NOT_IN_JAX = ("segment_ex", "roi_align", "affine_grid", "segment_csr")
 
 
 def agreeing(row: Row, framework: contenders.Framework) -> list[Contestant]:

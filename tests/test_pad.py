@@ -124,7 +124,6 @@ def test_one_pad_of_any_integer_type_is_for_every_axis() -> None:
         assert (pybaracuda.pad(values, low, high, "reflect") == expected).all()
 
 
-
 @MODE
 @PROBLEM
 def test_adjoint_identity_is_exact(

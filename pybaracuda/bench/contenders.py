@@ -79,9 +79,12 @@ class RawLibrary:
         if function is None:
             raise MissingError("it has no such symbol")
         function.restype, function.argtypes = _library._signature(plan._operator, plan._variant, "run")
-        pointers = iter([tensors[spec.name].pointer for spec in plan.tensors])
-        # None stands for a data pointer.
-        arguments = [next(pointers) if each is None else each for each in plan._packed.arguments]
+        given = {spec.name: tensors[spec.name].pointer for spec in plan.tensors}
+        # None stands for a tensor, and is what a tensor that the problem does not have is given.
+        arguments = [
+            given.get(parameter.name) if value is None else value
+            for parameter, value in zip(plan._operator.parameters, plan._packed.arguments, strict=True)
+        ]
         outputs = _outputs_of(case, tensors)
 
         def run() -> None:

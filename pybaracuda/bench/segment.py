@@ -24,13 +24,16 @@ _COLUMNS = 2
 # What --rows is matched with for ids that are not spread over all segments.
 _IDS_TEXT = {"half": "half on one id", "all": "all on one id", "64": "64 ids"}
 _SELECTIONS = ("sum_backward", "gather")
+# What the operators call the tensor that names the rows' segments.
+_INDICES = ("segment_ids", "offsets", "index")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Segment(Case):
     """An operation, by its descriptor's name, on `rows` x `columns` values in `segments` segments.
 
-    `ids` as in draw_ids; they are sorted for the forms that want that. `index` is the dtype of ids or offsets.
+    `ids` as in draw_ids; they are sorted for the forms that want that. `index` is the dtype of ids or offsets,
+    `empty_value` what a segment without rows shall be.
     """
 
     operation: str
@@ -40,6 +43,7 @@ class Segment(Case):
     form: str = "unsorted"
     ids: str = "uniform"
     index: str = "i32"
+    empty_value: float | None = None
 
     @property
     def _selects(self) -> bool:
@@ -55,12 +59,20 @@ class Segment(Case):
     def text(self) -> str:
         ids = _IDS_TEXT.get(self.ids, f"{self.ids} ids")
         wide = "" if self.index == "i32" else f", {self.index}"
-        return f"{self.rows:,} x {self.columns}, {self.segments:,} segments, {ids}{wide}"
+        empty = "" if self.empty_value is None else f", {self.operation} or {self.empty_value:g}"
+        return f"{self.rows:,} x {self.columns}, {self.segments:,} segments, {ids}{wide}{empty}"
 
     def descriptor(self) -> SegmentDescriptor | SegmentSelectionDescriptor:
         kind = SegmentSelectionDescriptor if self._selects else SegmentDescriptor
         return kind(
-            self.operation, self.rows, self.columns, self.segments, self.form, self.element, index_element=self.index
+            self.operation,
+            self.rows,
+            self.columns,
+            self.segments,
+            self.form,
+            self.element,
+            index_element=self.index,
+            empty_value=self.empty_value,
         )
 
     def plan(self, backend: str) -> Plan:
@@ -73,7 +85,7 @@ class Segment(Case):
         operator = _abi.OPERATORS[descriptor.operator]
         types = operator.variants[descriptor.variant].types
         for tensor in operator.parameters:
-            if isinstance(tensor, _abi.Tensor) and tensor.role == role:
+            if isinstance(tensor, _abi.Tensor) and tensor.role == role and tensor.name not in descriptor.absent_tensors:
                 yield tensor, descriptor.tensor_shape(tensor), types.get(tensor.dtype, tensor.dtype)
 
     def inputs(self, draw: Draw) -> dict[str, Array]:
@@ -87,10 +99,8 @@ class Segment(Case):
         return found
 
     def _draw(self, name: str, shape: tuple[int, ...], draw: Draw, ids: Array, drawn: Mapping[str, Array]) -> Array:
-        if name == "segment_ids":
-            return ids
-        if name == "offsets":
-            return segment_draw.offsets_of(ids, self.segments)
+        if name in _INDICES:
+            return segment_draw.offsets_of(ids, self.segments) if self.form == "csr" else ids
         if name == "arg":
             return segment_draw.draw_arg(draw, self.columns, ids, self.segments)
         if name == "output":
@@ -108,9 +118,8 @@ class Segment(Case):
         return {tensor.name: (shape, element) for tensor, shape, element in self._tensors("output")}
 
     def _ids_in(self, inputs: Mapping[str, Array]) -> Array:
-        if self.form == "csr":
-            return np.repeat(np.arange(self.segments), np.diff(inputs["offsets"]))
-        return inputs["segment_ids"]
+        (index,) = (inputs[name] for name in _INDICES if name in inputs)
+        return np.repeat(np.arange(self.segments), np.diff(index)) if self.form == "csr" else index
 
     def unread(self, inputs: Mapping[str, Array]) -> int:
         """What is there for segments without rows; and a product, which its gradient does not need."""
@@ -130,6 +139,8 @@ class Segment(Case):
         known = {name: array[:, columns].astype(np.float64) for name, array in inputs.items() if array.ndim == 2}
         of = segment_reference.Segments(self._ids_in(inputs), self.segments, self.element == "f64")
         expected = segment_reference.define(self.operation, of, known)
+        if self.empty_value is not None:
+            expected = [each._replace(value=np.where(of.count > 0, each.value, self.empty_value)) for each in expected]
         return [Part(number, lambda output: output[:, columns], each) for number, each in enumerate(expected)]
 
     @property
@@ -137,12 +148,18 @@ class Segment(Case):
         return f"{_COLUMNS} of {self.columns} columns"
 
     def torch_calls(self, torch: Any, given: Mapping[str, Any]) -> dict[str, FrameworkCall]:
+        if self.empty_value is not None:
+            return segment_peers.torch_calls_with_empty(given, self.operation, self.empty_value)
         return segment_peers.torch_calls(torch, given, self.operation, self.form, self.rows, self.segments)
 
     def cupy_calls(self, cupy: Any, given: Mapping[str, Any]) -> dict[str, FrameworkCall]:
+        if self.empty_value is not None:
+            return {}
         return segment_peers.cupy_calls(cupy, given, self.operation, self.form)
 
     def jax_call(self, jax: Any) -> JaxCall | None:
+        if self.empty_value is not None:
+            return None
         return segment_peers.jax_call(jax, self.operation, self.form, self.segments)
 
     def small(self) -> Case:

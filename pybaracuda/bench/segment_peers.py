@@ -74,6 +74,15 @@ def torch_calls(torch: Any, given: Mapping[str, Any], operation: str, form: str,
     return _reductions(problem, scatter)
 
 
+def torch_calls_with_empty(given: Mapping[str, Any], operation: str, empty: float) -> Calls:
+    """How PyTorch reduces by ids where a segment without rows shall be `empty`."""
+    values, out, name = given["input"], given["output"], _TORCH_NAMES[operation]
+    wide = given["index"].long()[:, None].expand_as(values)
+    return {
+        "PyTorch scatter_reduce": lambda: (out.fill_(empty).scatter_reduce_(0, wide, values, name, include_self=False),)
+    }
+
+
 def _reductions(p: _Problem, scatter: Any | None) -> Calls:
     """Into a preallocated output that holds what segments without rows have."""
     values, out, empty, name = p.given["input"], p.given["output"], _EMPTY[p.reduce], _TORCH_NAMES[p.reduce]

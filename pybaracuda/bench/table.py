@@ -197,6 +197,7 @@ _SEGMENT_NAMED = (
     Row(Segment(operation="max_with_arg", **_LARGE, ids="power law"), limits=_NO_SLOWER),
     Row(Segment(operation="max_with_arg_backward", **_LARGE, ids="power law"), limits=_NO_SLOWER),
     Row(Segment(operation="max_even_backward", **_LARGE, ids="power law"), limits=_NO_SLOWER),
+    Row(Segment(operation="max", **_LARGE, ids="power law", empty_value=0)),
 )
 
 _SEGMENT = (*_SEGMENT_NAMED, *_every_segment_operator(_SEGMENT_NAMED, "cuda", **_MIDDLE))
@@ -267,6 +268,7 @@ _CPU_CASES: tuple[tuple[Case, tuple[Limit, ...]], ...] = (
         for name in ("sum", "mean", "logsumexp", "softmax")
         for operation in (name, f"{name}_backward")
     ),
+    (Segment(operation="max", **_CPU_ROWS, ids="power law", empty_value=0), ()),
     (DequantizeBackward(**_CPU_ACTIVATIONS), _NEAR_COPY),
     (DequantizeBackward(**_CPU_ACTIVATIONS, element="bf16"), _NEAR_COPY),
     (Dequantize(**_CPU_ACTIVATIONS), _NO_SLOWER),

@@ -254,6 +254,9 @@ _SEGMENT_NUMBERS = (
         for token in ("i32", "i64")
     ),
 )
+# Ranks are kept in 32 bits, also a little behind the last row.
+_MOST_ROWS = INT32_MAX - 256
+_NUM_INPUTS = Scalar("num_inputs", "i32", "rows", low=0, high=_MOST_ROWS)
 _SEGMENT_ROWS = ("num_inputs", "embedding_dim")
 _SEGMENT_RESULTS = ("num_segments", "embedding_dim")
 _EVERY_ELEMENT = "every element is written"
@@ -280,7 +283,7 @@ _SEGMENT_FORMS = (
     _SegmentForm(
         "unsorted_segment",
         "segment",
-        _extent("num_inputs", "rows"),
+        _NUM_INPUTS,
         Tensor("segment_ids", "input", "I", ("num_inputs",), "segment of each row, in any order"),
         "A row whose id lies outside [0, num_segments) is dropped (its gradient is 0). ",
         "rows i with segment_ids[i] = s",
@@ -288,7 +291,7 @@ _SEGMENT_FORMS = (
     _SegmentForm(
         "segment",
         "segment_sorted",
-        _extent("num_inputs", "rows"),
+        _NUM_INPUTS,
         Tensor("segment_ids", "input", "I", ("num_inputs",), "segment of each row, never descending"),
         "A row whose id lies outside [0, num_segments) is dropped (its gradient is 0). Ids that descend give "
         "unspecified results, but no access out of bounds. ",
@@ -297,7 +300,7 @@ _SEGMENT_FORMS = (
     _SegmentForm(
         "segment_csr",
         "segment_csr",
-        Scalar("num_rows", "i64", "rows", low=0, high=INT32_MAX),
+        Scalar("num_rows", "i64", "rows", low=0, high=_MOST_ROWS),
         Tensor("offsets", "input", "I", ("num_segments + 1",), "first row of each segment, then the end of the last"),
         "Offsets are clamped to [0, num_rows]; a row before the first or behind the last is dropped (its gradient is "
         "0). Offsets that descend give unspecified results, but no access out of bounds. ",

@@ -16,6 +16,7 @@ namespace {
 constexpr int kThreads = 64;
 // Rows that a lane loads before it looks at the first.
 constexpr int kRowsInFlight = 8;
+static_assert(kRowsInFlight <= kRowsBeyond);
 // Blocks a multiprocessor, hence registers a thread: lanes that load 16 bytes need the registers, and half as many of
 // them have the same bytes in flight.
 constexpr int blocks_per_multiprocessor(size_t bytes, int columns) { return bytes > 8 ? 10 : columns > 2 ? 12 : 16; }
@@ -220,19 +221,17 @@ __global__ void __launch_bounds__(kThreads, (blocks_of<Name, V>()))
     bool begins_segment = list.begins[key] == piece;
     State<Fold, V> state{};
     Columns<T, V> segment = side.template of_segment<V>(key, task.column);
-    // Counted by what is left: ranks behind the end need not fit 32 bits.
-    for (int32_t left = end - piece; left > 0; left -= kRowsInFlight) {
-      const int32_t batch = end - left;
+    for (int32_t batch = piece; batch < end; batch += kRowsInFlight) {
       Record records[kRowsInFlight + 1];
       Words<T, V> values[kTensors][kRowsInFlight];
 #pragma unroll
       for (int u = 0; u <= kRowsInFlight; ++u) {
-        records[u] = u < list.n - batch ? list.records[batch + u] : Record{-1, 0};
+        records[u] = batch + u < list.n ? list.records[batch + u] : Record{-1, 0};
       }
 #pragma unroll
       for (int u = 0; u < kRowsInFlight; ++u) {
         // Without a branch: the loads are issued together.
-        const bool reads = u < left && records[u].key != list.num_segments;
+        const bool reads = batch + u < end && records[u].key != list.num_segments;
         const int64_t at = static_cast<int64_t>(records[u].row) * side.d + task.column;
         values[0][u] = Words<T, V>{};
         if (reads) values[0][u] = load_words<V>(side.x + at);
@@ -243,8 +242,8 @@ __global__ void __launch_bounds__(kThreads, (blocks_of<Name, V>()))
       }
 #pragma unroll
       for (int u = 0; u < kRowsInFlight; ++u) {
-        if (u >= left) break;
         const int32_t next = batch + u + 1;
+        if (next > end) break;
         state.add(bits_as<Columns<T, V>>(values[0][u]), bits_as<Columns<T, V>>(values[kTensors - 1][u]), records[u].row,
                   next - 1 == piece);
         const bool ends_segment = records[u + 1].key != key;
@@ -323,7 +322,7 @@ __device__ __forceinline__ int32_t find_segment(const List& list, int64_t window
   if (!list.in_pieces(*key)) return 0;
   const int32_t begin = list.begins[*key];
   if (begin >= next || begin < next - list.piece_rows()) return 0;
-  return list.pieces(*key);
+  return (list.length(*key) + list.piece_rows() - 1) >> list.piece_bits;
 }
 
 template <class Fold>
@@ -411,7 +410,8 @@ __global__ void __launch_bounds__(kJoinThreads) join_parts(Side<Name> side, List
     for (int i = 0; i < kJoinWarps; ++i) {
       const int32_t mine = long_keys[i];
       if (mine < 0) continue;
-      const Joiner<Fold> joiner{list, parts, list.begins[mine], list.pieces(mine), side.d, column};
+      const int32_t pieces = (list.length(mine) + list.piece_rows() - 1) >> list.piece_bits;
+      const Joiner<Fold> joiner{list, parts, list.begins[mine], pieces, side.d, column};
       const State<Fold, 1> state = join_together(joiner, tables);
       if (warp == 0) finish_join(side, joiner, mine, state);
       __syncthreads();

@@ -21,6 +21,7 @@ namespace {
 constexpr int32_t kLongPieceBits = 8;
 constexpr int32_t kShortPieceBits = 5;
 constexpr int32_t kManyRows = 1 << 18;
+static_assert(1 << kLongPieceBits <= kRowsBeyond);
 
 // One row in the order of segments; rows of one segment are in ascending order. Rows without a segment have the key
 // num_segments and lie at the ends.
@@ -42,8 +43,6 @@ struct List {
   BARACUDA_HD int32_t row(int32_t rank) const { return records[rank].row; }
   BARACUDA_HD int32_t length(int32_t key) const { return begins[int64_t{key} + 1] - begins[key]; }
   BARACUDA_HD bool in_pieces(int32_t key) const { return key < num_segments && length(key) > piece_rows(); }
-  // Of a segment that has rows.
-  BARACUDA_HD int32_t pieces(int32_t key) const { return ((length(key) - 1) >> piece_bits) + 1; }
 
   // The first rank from `rank` on at which a piece begins, n if there is none.
   BARACUDA_HD int32_t boundary(int64_t rank) const {
@@ -51,7 +50,7 @@ struct List {
     const int32_t at = static_cast<int32_t>(rank), mine = key(at);
     const int32_t begin = begins[mine], end = begins[int64_t{mine} + 1];
     if (begin >= at) return at;
-    const int64_t cut = int64_t{at} + piece_rows() - 1 - ((at - begin - 1) & (piece_rows() - 1));
+    const int64_t cut = at + piece_rows() - 1 - static_cast<int64_t>((at - begin - 1) & (piece_rows() - 1));
     const int64_t next = end > at && end < cut ? end : cut;
     return static_cast<int32_t>(next < n ? next : n);
   }

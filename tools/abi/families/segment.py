@@ -34,6 +34,9 @@ def _pairs(tokens: tuple[str, ...]) -> tuple[Variant, ...]:
 _FLOATS = _pairs(("f32", "f64", "f16", "bf16"))
 _NUMBERS = (*_FLOATS, *_pairs(("i32", "i64")))
 
+# Ranks are kept in 32 bits, also a little behind the last row.
+_MOST_ROWS = INT32_MAX - 256
+_NUM_INPUTS = Scalar("num_inputs", "i32", "rows", low=0, high=_MOST_ROWS)
 _RESULT_SHAPE = ("num_segments", "embedding_dim")
 _WRITTEN = "every element is written"
 _IDS_BAD_DATA = "A row whose id lies outside [0, num_segments) is dropped (its gradient is 0). "
@@ -86,7 +89,7 @@ _FORMS = (
     _Form(
         "unsorted_segment",
         "segment",
-        extent("num_inputs", "rows"),
+        _NUM_INPUTS,
         Tensor("segment_ids", "input", "I", ("num_inputs",), "segment of each row, in any order"),
         _IDS_BAD_DATA,
         "rows i with segment_ids[i] = s",
@@ -94,7 +97,7 @@ _FORMS = (
     _Form(
         "segment",
         "segment_sorted",
-        extent("num_inputs", "rows"),
+        _NUM_INPUTS,
         Tensor("segment_ids", "input", "I", ("num_inputs",), "segment of each row, never descending"),
         _IDS_BAD_DATA + "Ids that descend give unspecified results, but no access out of bounds. ",
         "rows i with segment_ids[i] = s, in ascending order",
@@ -102,7 +105,7 @@ _FORMS = (
     _Form(
         "segment_csr",
         "segment_csr",
-        Scalar("num_rows", "i64", "rows", low=0, high=INT32_MAX),
+        Scalar("num_rows", "i64", "rows", low=0, high=_MOST_ROWS),
         Tensor("offsets", "input", "I", ("num_segments + 1",), "first row of each segment, then the end of the last"),
         "Offsets are clamped to [0, num_rows]; a row before the first or behind the last is dropped (its gradient is "
         "0). Offsets that descend give unspecified results, but no access out of bounds. ",

@@ -229,8 +229,10 @@ class BatchQueue {
  public:
   __device__ BatchQueue(const Problem& p, const TileTables<typename P::C>& tables, const TileWork& work, int lane)
       : p_(p), tables_(tables), work_(work), lane_(lane), items_(work.tiles * work.channel_blocks * work.box_blocks) {
-    tickets_[0] = take();
-    tickets_[1] = take();
+    // Tickets are drawn ahead. Where items are few, whoever came first would draw several and leave others none: so the
+    // first two rounds are dealt out, heavy items with light ones.
+    tickets_[0] = static_cast<int32_t>(blockIdx.x);
+    tickets_[1] = static_cast<int32_t>(2 * gridDim.x - 1 - blockIdx.x);
     tickets_[2] = take();
     tiles_[0] = tile_of(tickets_[0]);
     tiles_[1] = tile_of(tickets_[1]);
@@ -274,7 +276,7 @@ class BatchQueue {
   __device__ int32_t take() {
     int32_t ticket = 0;
     if (lane_ == 0) ticket = atomicAdd(&work_.next[0], 1);
-    return __shfl_sync(kAllLanes, ticket, 0);
+    return __shfl_sync(kAllLanes, ticket, 0) + static_cast<int32_t>(2 * gridDim.x);
   }
   __device__ int32_t tile_of(int32_t ticket) const { return ticket < items_ ? work_.order[ticket % work_.tiles] : 0; }
   __device__ int32_t block_of(int32_t ticket) const { return ticket / work_.tiles % work_.box_blocks; }

@@ -280,7 +280,8 @@ struct TilePlan {
     if (p.pooled_h > P::kMaxBins || p.pooled_w > P::kMaxBins) return false;
     const int64_t tiles = p.n * ceil_div(p.h, P::kRows) * ceil_div(p.w, P::kColumns);
     const int64_t blocks = ceil_div(p.c, P::kChannels) * ceil_div(p.num_rois, p.rois_per_block);
-    const int64_t records = ceil_div(p.h, kUnitRows) + ceil_div(p.w, kUnitColumns);
+    const int64_t records = int64_t{RecordPlaces(p.h, kUnitRows, P::kConsumers).count()} +
+                            RecordPlaces(p.w, kUnitColumns, P::kColumnUnits).count();
     if (entry_capacity(p.w, p.pooled_w, kUnitColumns) > kMostEntries) return false;
     if (entry_capacity(p.h, p.pooled_h, kUnitRows) > kMostEntries) return false;
     return tiles <= kMaxItems && tiles * blocks <= kMaxItems &&
@@ -291,7 +292,7 @@ struct TilePlan {
 
  private:
   TilePlan(const Problem& p, void* workspace, WorkspaceLayout layout)
-      : applies(can_apply(p)), tables(p, workspace, &layout) {
+      : applies(can_apply(p)), tables(p, P::kColumnUnits, P::kConsumers, workspace, &layout) {
     if (!applies) return;
     work.rows = P::kRows;
     work.columns = P::kColumns;

@@ -16,6 +16,9 @@ namespace {
 constexpr int kUnitColumns = 4;
 constexpr int kUnitRows = 2;
 
+// What one bulk copy moves is a whole number of these bytes and lies at a multiple of them.
+constexpr int kBulkBytes = 16;
+
 // A lane of a warp is a bin when a box is tabulated, and records have 8 bits for bins.
 constexpr int kMostBins = 16;
 
@@ -52,34 +55,63 @@ inline int64_t entry_capacity(int64_t extent, int64_t bins, int64_t unit) {
 // Records have 16 bits for an entry's number.
 constexpr int64_t kMostEntries = 0xfffe;
 
+// How the records of one axis of a box lie: tile by tile, each tile's side by side and filled up to whole vectors. Units
+// beyond the image, as far as the last tile reaches, have records too.
+struct RecordPlaces {
+  int32_t tile_units, pitch, tiles;
+
+  RecordPlaces(int64_t extent, int32_t unit, int32_t units_of_tile)
+      : tile_units(units_of_tile),
+        pitch(pitch_of(units_of_tile)),
+        tiles(static_cast<int32_t>(ceil_div(extent, int64_t{unit} * units_of_tile))) {}
+  BARACUDA_HD static constexpr int32_t pitch_of(int32_t units_of_tile) {
+    constexpr int32_t kStep = kBulkBytes / static_cast<int32_t>(sizeof(UnitRecord));
+    return (units_of_tile + kStep - 1) / kStep * kStep;
+  }
+  BARACUDA_HD int32_t count() const { return tiles * pitch; }
+  __device__ int32_t place(int32_t unit) const { return unit / tile_units * pitch + unit % tile_units; }
+};
+
+// Entries of a kind that one bulk copy moves together.
+template <class Entry>
+constexpr int32_t kBulkEntries = sizeof(Entry) < kBulkBytes ? kBulkBytes / static_cast<int32_t>(sizeof(Entry)) : 1;
+
 // The boxes of a problem as tiles want them.
 template <typename C>
 struct TileTables {
   using XEntry = UnitWeights<C, kUnitColumns>;
   using YEntry = UnitWeights<C, kUnitRows>;
 
-  int32_t x_units, y_units, x_capacity, y_capacity;
+  RecordPlaces x_places, y_places;
+  int32_t x_capacity, y_capacity;
   Box<C>* boxes;
-  UnitRecord* x_records;  // [num_rois][x_units]
-  UnitRecord* y_records;  // [num_rois][y_units]
+  UnitRecord* x_records;  // [num_rois][x_places.count()]
+  UnitRecord* y_records;  // [num_rois][y_places.count()]
   XEntry* x_entries;      // [num_rois][x_capacity]
   YEntry* y_entries;      // [num_rois][y_capacity]
 
-  TileTables(const Problem& p, void* workspace, WorkspaceLayout* layout)
-      : x_units(static_cast<int32_t>(ceil_div(p.w, kUnitColumns))),
-        y_units(static_cast<int32_t>(ceil_div(p.h, kUnitRows))),
+  TileTables(const Problem& p, int32_t x_tile_units, int32_t y_tile_units, void* workspace, WorkspaceLayout* layout)
+      : x_places(p.w, kUnitColumns, x_tile_units),
+        y_places(p.h, kUnitRows, y_tile_units),
         x_capacity(static_cast<int32_t>(entry_capacity(p.w, p.pooled_w, kUnitColumns))),
         y_capacity(static_cast<int32_t>(entry_capacity(p.h, p.pooled_h, kUnitRows))) {
     const int64_t rois = p.num_rois;
+    // A box's entries begin where a bulk copy can.
+    x_capacity = (x_capacity + kBulkEntries<XEntry> - 1) / kBulkEntries<XEntry> * kBulkEntries<XEntry>;
+    y_capacity = (y_capacity + kBulkEntries<YEntry> - 1) / kBulkEntries<YEntry> * kBulkEntries<YEntry>;
     boxes = workspace_array<Box<C>>(workspace, layout->reserve<Box<C>>(rois));
-    x_records = workspace_array<UnitRecord>(workspace, layout->reserve<UnitRecord>(rois * x_units));
-    y_records = workspace_array<UnitRecord>(workspace, layout->reserve<UnitRecord>(rois * y_units));
+    x_records = workspace_array<UnitRecord>(workspace, layout->reserve<UnitRecord>(rois * x_places.count()));
+    y_records = workspace_array<UnitRecord>(workspace, layout->reserve<UnitRecord>(rois * y_places.count()));
     x_entries = workspace_array<XEntry>(workspace, layout->reserve<XEntry>(rois * x_capacity));
     y_entries = workspace_array<YEntry>(workspace, layout->reserve<YEntry>(rois * y_capacity));
   }
 
-  __device__ UnitRecord x_record(int64_t r, int32_t unit) const { return x_records[r * x_units + unit]; }
-  __device__ UnitRecord y_record(int64_t r, int32_t unit) const { return y_records[r * y_units + unit]; }
+  __device__ UnitRecord x_record(int64_t r, int32_t unit) const {
+    return x_records[r * x_places.count() + x_places.place(unit)];
+  }
+  __device__ UnitRecord y_record(int64_t r, int32_t unit) const {
+    return y_records[r * y_places.count() + y_places.place(unit)];
+  }
 };
 
 // The work of a launch: which boxes touch which tile, the tiles in descending order of their box counts, and the
@@ -123,8 +155,8 @@ __device__ __forceinline__ UnitRecord record_of(int32_t unit, int32_t bins, cons
 
 // One warp tabulates one axis of one box.
 template <typename C, int kPixels>
-__device__ void tabulate_units(const Axis<C>& axis, int32_t bins, int32_t units, int32_t capacity, UnitRecord* records,
-                               UnitWeights<C, kPixels>* entries) {
+__device__ void tabulate_units(const Axis<C>& axis, int32_t bins, const RecordPlaces& places, int32_t capacity,
+                               UnitRecord* records, UnitWeights<C, kPixels>* entries) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const PixelRange pixels = lane < bins ? bin_pixels(axis, lane) : PixelRange{0, -1};
   UnitRange own{0, -1};
@@ -145,7 +177,7 @@ __device__ void tabulate_units(const Axis<C>& axis, int32_t bins, int32_t units,
   const bool falls = __all_sync(kAllLanes, !follows || (own.first <= first_before && own.last <= last_before));
   const uint32_t gapless = some == 0 ? 0 : some >> (__ffs(static_cast<int>(some)) - 1);
   if (total > capacity || (gapless & (gapless + 1)) != 0 || !(rises || falls)) {
-    for (int32_t unit = lane; unit < units; unit += 32) records[unit].bits = kUntabulated;
+    for (int32_t i = lane; i < places.count(); i += 32) records[i].bits = kUntabulated;
     return;
   }
   // Units that no bin touches need no search; those that some touch are few and mostly fit a warp.
@@ -157,14 +189,19 @@ __device__ void tabulate_units(const Axis<C>& axis, int32_t bins, int32_t units,
     touched.first = first < touched.first ? first : touched.first;
     touched.last = last > touched.last ? last : touched.last;
   }
-  for (int32_t unit = lane; unit < units; unit += 32) {
-    if (unit < touched.first || unit > touched.last) records[unit] = UnitRecord::make(unit < touched.first ? 0 : total, 0, 0);
+  for (int32_t i = lane; i < places.count(); i += 32) {
+    const int32_t tile = i / places.pitch, within = i - tile * places.pitch;
+    const int32_t unit = tile * places.tile_units + within;
+    const bool fills_up = within >= places.tile_units;
+    if (fills_up || unit < touched.first || unit > touched.last) {
+      records[i] = UnitRecord::make(fills_up || unit < touched.first ? 0 : total, 0, 0);
+    }
   }
   UnitRecord held{0};  // of unit touched.first + lane
   for (int32_t base = touched.first; base <= touched.last; base += 32) {
     const UnitRecord record = record_of(base + lane, bins, own);
     if (base == touched.first) held = record;
-    if (base + lane <= touched.last) records[base + lane] = record;
+    if (base + lane <= touched.last) records[places.place(base + lane)] = record;
   }
   const bool all_held = touched.last - touched.first < 32;
   // A weight a lane and step, bin by bin; a division and a bisection each.
@@ -306,11 +343,11 @@ __global__ void __launch_bounds__(kPrepareThreads)
     if (job % 2 == 0) {
       if (threadIdx.x % 32 == 0) tables.boxes[r] = box;
       if (box.image < 0) return;
-      tabulate_units(box.y, p.pooled_h, tables.y_units, tables.y_capacity, tables.y_records + r * tables.y_units,
-                     tables.y_entries + r * tables.y_capacity);
+      tabulate_units(box.y, p.pooled_h, tables.y_places, tables.y_capacity,
+                     tables.y_records + r * tables.y_places.count(), tables.y_entries + r * tables.y_capacity);
     } else if (box.image >= 0) {
-      tabulate_units(box.x, p.pooled_w, tables.x_units, tables.x_capacity, tables.x_records + r * tables.x_units,
-                     tables.x_entries + r * tables.x_capacity);
+      tabulate_units(box.x, p.pooled_w, tables.x_places, tables.x_capacity,
+                     tables.x_records + r * tables.x_places.count(), tables.x_entries + r * tables.x_capacity);
     }
     return;
   }

@@ -3,9 +3,9 @@
 //
 // A CTA owns a tile of pixels for a block of channels, and within it a warp owns two rows: a lane is a channel, so that
 // weights and control flow are the same for the whole warp. One producer warp walks the boxes that touch the tile in
-// ascending order; for each it sends the box's gradient bins (one bulk copy) and the tile's weights on their way to the
-// next stage. A consumer adds, for every unit of its columns and every bin that the unit meets, ascending, the bin's sum over
-// its two rows (ascending) to the unit's pixels: the canonical order.
+// ascending order, a box a lane; each lane sends its box's gradient bins and the tile's weights on their way to the next
+// stage by a few bulk copies. A consumer adds, for every unit of its columns and every bin that the unit meets,
+// ascending, the bin's sum over its two rows (ascending) to the unit's pixels: the canonical order.
 //
 // A pixel of a unit whose weight is 0 still takes fma(0, t, sum). For finite t that changes no sum but a zero's sign,
 // which the total's +0 start absorbs. Where t is not finite the sum becomes infinite or NaN and stays so: the warp then
@@ -39,9 +39,6 @@ struct TileShape {
   static constexpr int kCtasPerMultiprocessor = kCtas;
   static constexpr int kMaxBins = kBinsOnAxis;  // that an axis may have
   static constexpr int kPooled = kPooledSize;   // bins of both axes, if they are known here; else 0
-  // Entries of a stage that a lane of the producer copies.
-  static constexpr int kXSlots = (kMaxBins * kColumnUnits + 31) / 32;
-  static constexpr int kYSlots = (kMaxBins * kConsumers + 31) / 32;
   static constexpr int kMaxStages = 6;  // measured elsewhere: 6 beat 4 by 3 %, a seventh no longer fits twice
 };
 
@@ -50,8 +47,8 @@ struct TileItem {
   int32_t image, row, column, channel, channels;
 };
 
-// What travels with a stage.
-enum StageFlags : int32_t { kHasBox, kUntabulatedBox, kLastOfItem, kExit };
+// What travels with a stage; all but the flags only where an item ends. From kLastOfItem on the flags end an item.
+enum StageFlags : int32_t { kHasBox = 1, kUntabulatedBox = 2, kLastOfItem = 4, kExit = 8 };
 struct alignas(16) StageHeader {
   int32_t flags;
   int32_t tile;
@@ -63,8 +60,10 @@ struct alignas(16) StageHeader {
 template <class P>
 struct StageLayout {
   using C = typename P::C;
-  static constexpr uint32_t kXRecordBytes = (P::kColumnUnits * 4 + 15) & ~15;
-  static constexpr uint32_t kYRecordBytes = (P::kConsumers * 4 + 15) & ~15;
+  static constexpr uint32_t kXRecordBytes = RecordPlaces::pitch_of(P::kColumnUnits) * sizeof(UnitRecord);
+  static constexpr uint32_t kYRecordBytes = RecordPlaces::pitch_of(P::kConsumers) * sizeof(UnitRecord);
+  // Where copies begin and end with others' entries.
+  static constexpr uint32_t kOtherEntries = 2 * (kBulkEntries<UnitWeights<C, kUnitRows>> - 1);
 
   int32_t bins, pooled_h, pooled_w;
   uint32_t header_at, x_records_at, y_records_at, x_at, y_at, stage_bytes;
@@ -78,7 +77,8 @@ struct StageLayout {
     y_records_at = x_records_at + kXRecordBytes;
     x_at = y_records_at + kYRecordBytes;
     y_at = x_at + static_cast<uint32_t>(pooled_w) * P::kColumnUnits * sizeof(UnitWeights<C, kUnitColumns>);
-    stage_bytes = y_at + static_cast<uint32_t>(pooled_h) * P::kConsumers * sizeof(UnitWeights<C, kUnitRows>);
+    stage_bytes = y_at + (static_cast<uint32_t>(pooled_h) * P::kConsumers + kOtherEntries) *
+                             sizeof(UnitWeights<C, kUnitRows>);
     stage_bytes = (stage_bytes + 15) & ~15u;
   }
 };
@@ -136,22 +136,6 @@ __device__ __forceinline__ void bulk_copy(void* to, const void* from, uint32_t b
       : "memory");
 }
 
-// Copies kBytes (4, 8 or 16) from memory to shared memory while the thread goes on.
-template <int kBytes>
-__device__ __forceinline__ void async_copy(void* to, const void* from) {
-  asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(shared_address(to)), "l"(from), "n"(kBytes)
-               : "memory");
-}
-// The same for 4 bytes, or zeros without reading.
-__device__ __forceinline__ void async_copy_or_zero(void* to, const void* from, bool reads) {
-  asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(shared_address(to)), "l"(from), "r"(reads ? 4 : 0)
-               : "memory");
-}
-// An arrival at `barrier` once all the thread's copies have arrived. It is one of those that the barrier counts.
-__device__ __forceinline__ void async_copies_arrive(uint32_t barrier) {
-  asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(barrier) : "memory");
-}
-
 template <class P>
 __device__ __forceinline__ TileItem place_of(const Problem& p, const TileWork& work, int32_t tile,
                                              int32_t channel_block) {
@@ -186,25 +170,45 @@ struct Ring {
   }
 };
 
-// Up to 32 boxes of a tile, one a lane, and where their weights lie. All of them are looked up at once and one batch
-// ahead, because every lookup is a trip to memory.
+// A tile's records of one axis of a box, as they lie in a stage.
+template <int kUnits>
+struct TileRecords {
+  static constexpr int kPitch = RecordPlaces::pitch_of(kUnits);
+  static constexpr int kVectors = kPitch * static_cast<int>(sizeof(UnitRecord)) / kBulkBytes;
+  uint4 vectors[kVectors];
+
+  __device__ __forceinline__ void load(const UnitRecord* records) {
+#pragma unroll
+    for (int i = 0; i < kVectors; ++i) vectors[i] = reinterpret_cast<const uint4*>(records)[i];
+  }
+  __device__ __forceinline__ void store(char* to) const {
+#pragma unroll
+    for (int i = 0; i < kVectors; ++i) reinterpret_cast<uint4*>(to)[i] = vectors[i];
+  }
+  __device__ __forceinline__ UnitRecord first() const { return {vectors[0].x}; }
+  __device__ __forceinline__ UnitRecord last() const {
+    constexpr int kAt = (kUnits - 1) % 4;
+    const uint4& four = vectors[(kUnits - 1) / 4];
+    return {kAt == 0 ? four.x : kAt == 1 ? four.y : kAt == 2 ? four.z : four.w};
+  }
+};
+
+// Up to 32 boxes of a tile, one a lane, and their records. All of them are looked up at once and one batch ahead,
+// because every lookup is a trip to memory.
 template <class P>
 struct Batch {
   int32_t tile, block, count;
   bool ends_item, exits;
   TileItem item;
-  // The lane's box, and the records of the first and the last unit of the tile.
+  // The lane's box.
   int32_t box;
-  UnitRecord x_first, x_last, y_first, y_last;
+  TileRecords<P::kColumnUnits> x;
+  TileRecords<P::kConsumers> y;
 
   __device__ void look_up(const TileTables<typename P::C>& tables, int lane) {
     if (lane >= count) return;
-    const int32_t x_unit = item.column / kUnitColumns, y_unit = item.row / kUnitRows;
-    const int32_t x_end = x_unit + P::kColumnUnits, y_end = y_unit + P::kConsumers;
-    x_first = tables.x_record(box, x_unit);
-    x_last = tables.x_record(box, (x_end < tables.x_units ? x_end : tables.x_units) - 1);
-    y_first = tables.y_record(box, y_unit);
-    y_last = tables.y_record(box, (y_end < tables.y_units ? y_end : tables.y_units) - 1);
+    x.load(tables.x_records + (static_cast<int64_t>(box) * tables.x_places.tiles + item.column / P::kColumns) * x.kPitch);
+    y.load(tables.y_records + (static_cast<int64_t>(box) * tables.y_places.tiles + item.row / P::kRows) * y.kPitch);
   }
 };
 
@@ -222,27 +226,40 @@ __device__ __forceinline__ int bit_of_rank(uint32_t word, int rank) {
   return place;
 }
 
-// Hands out batches in order. What the next items need is fetched ahead, one step of the chain ticket -> tile -> mask an
-// item.
+// Hands out batches in order. What the item after the current one needs is fetched ahead, a step at a time: ticket, then
+// tile, then mask.
 template <class P>
 class BatchQueue {
  public:
   __device__ BatchQueue(const Problem& p, const TileTables<typename P::C>& tables, const TileWork& work, int lane)
       : p_(p), tables_(tables), work_(work), lane_(lane), items_(work.tiles * work.channel_blocks * work.box_blocks) {
-    // Tickets are drawn ahead. Where items are few, whoever came first would draw several and leave others none: so the
-    // first two rounds are dealt out, heavy items with light ones.
-    tickets_[0] = static_cast<int32_t>(blockIdx.x);
-    tickets_[1] = static_cast<int32_t>(2 * gridDim.x - 1 - blockIdx.x);
-    tickets_[2] = take();
-    tiles_[0] = tile_of(tickets_[0]);
-    tiles_[1] = tile_of(tickets_[1]);
-    mask_ = first_mask(tickets_[0], tiles_[0]);
-    begin_item();
+    // The first two rounds are dealt out, heavy items with light ones: where items are few, whoever came first would draw
+    // several and leave others none.
+    ticket_ = static_cast<int32_t>(blockIdx.x);
+    tile_ = tile_of(ticket_);
+    const uint32_t mask = first_mask(ticket_, tile_);
+    next_ticket_ = static_cast<int32_t>(2 * gridDim.x - 1 - blockIdx.x);
+    next_tile_ = tile_of(next_ticket_);
+    next_mask_ = first_mask(next_ticket_, next_tile_);
+    steps_ = kSteps;
+    begin_item(mask);
+  }
+
+  // A step towards the next item; to be called where its loads may take their time.
+  __device__ void advance() {
+    if (steps_ == kSteps) return;
+    if (steps_ == 0) {
+      next_ticket_ = __shfl_sync(kAllLanes, drawn_, 0) + static_cast<int32_t>(2 * gridDim.x);
+      next_tile_ = tile_of(next_ticket_);
+    } else {
+      next_mask_ = first_mask(next_ticket_, next_tile_);
+    }
+    ++steps_;
   }
 
   __device__ Batch<P> next() {
     Batch<P> batch{};
-    batch.exits = tickets_[0] >= items_;
+    batch.exits = ticket_ >= items_;
     if (batch.exits) return batch;
     while (taken_ == total_ && (chunk_ + 32) * 32 < last_) begin_chunk(chunk_ + 32, load_mask(tile_, chunk_ + 32));
     batch.tile = tile_;
@@ -261,22 +278,17 @@ class BatchQueue {
     batch.look_up(tables_, lane_);
     taken_ += batch.count;
     batch.ends_item = taken_ == total_ && (chunk_ + 32) * 32 >= last_;
-    if (batch.ends_item) {
-      tickets_[0] = tickets_[1];
-      tickets_[1] = tickets_[2];
-      tickets_[2] = take();
-      tiles_[0] = tiles_[1];
-      tiles_[1] = tile_of(tickets_[1]);
-      begin_item();
-    }
+    if (batch.ends_item) begin_next_item();
     return batch;
   }
 
  private:
-  __device__ int32_t take() {
-    int32_t ticket = 0;
-    if (lane_ == 0) ticket = atomicAdd(&work_.next[0], 1);
-    return __shfl_sync(kAllLanes, ticket, 0) + static_cast<int32_t>(2 * gridDim.x);
+  static constexpr int kSteps = 2;
+
+  // Asks for a ticket; the answer is the first lane's.
+  __device__ void draw() {
+    if (lane_ == 0) drawn_ = atomicAdd(&work_.next[0], 1);
+    steps_ = 0;
   }
   __device__ int32_t tile_of(int32_t ticket) const { return ticket < items_ ? work_.order[ticket % work_.tiles] : 0; }
   __device__ int32_t block_of(int32_t ticket) const { return ticket / work_.tiles % work_.box_blocks; }
@@ -318,18 +330,25 @@ class BatchQueue {
     taken_ = 0;
   }
 
-  // Makes tickets_[0] the current item and asks for the mask of the one after it.
-  __device__ void begin_item() {
-    if (tickets_[0] >= items_) return;
-    tile_ = tiles_[0];
-    block_ = block_of(tickets_[0]);
+  __device__ void begin_next_item() {
+    while (steps_ < kSteps) advance();
+    ticket_ = next_ticket_;
+    tile_ = next_tile_;
+    if (ticket_ >= items_) return;
+    begin_item(next_mask_);
+    draw();
+  }
+
+  // `mask` is the lane's word of the item's first chunk.
+  __device__ void begin_item(uint32_t mask) {
+    if (ticket_ >= items_) return;
+    block_ = block_of(ticket_);
     // Channel block outermost, so that the tiles in flight share gradient bins; then blocks of boxes; then heavy tiles.
-    item_ = place_of<P>(p_, work_, tile_, tickets_[0] / work_.tiles / work_.box_blocks);
+    item_ = place_of<P>(p_, work_, tile_, ticket_ / work_.tiles / work_.box_blocks);
     first_ = first_box(block_);
     last_ = last_box(block_);
     const int32_t word = first_ / 32 + lane_;
-    begin_chunk(first_ / 32, word * 32LL < last_ ? cut(mask_, word, first_, last_) : 0);
-    mask_ = first_mask(tickets_[1], tiles_[1]);
+    begin_chunk(first_ / 32, word * 32LL < last_ ? cut(mask, word, first_, last_) : 0);
   }
 
   const Problem& p_;
@@ -337,33 +356,17 @@ class BatchQueue {
   const TileWork& work_;
   const int lane_;
   const int32_t items_;
-  int32_t tickets_[3];
-  int32_t tiles_[2];
-  uint32_t mask_;  // of the item after the current one
-  int32_t tile_, block_, first_, last_;
+  // The current item.
+  int32_t ticket_, tile_, block_, first_, last_;
   TileItem item_;
+  // The one after it, as far as the steps have been taken.
+  int32_t steps_, drawn_, next_ticket_, next_tile_;
+  uint32_t next_mask_;
   int32_t chunk_;       // the first of the 32 mask words at hand, one a lane
   uint32_t mask_bits_;  // the lane's
   int32_t ends_;        // boxes up to the lane's word
   int32_t total_, taken_;
 };
-
-// Sends `count` entries of one axis of a box on their way to a stage.
-template <int kSlots, typename C, int kPixels>
-__device__ __forceinline__ void copy_entries(UnitWeights<C, kPixels>* to, const UnitWeights<C, kPixels>* from,
-                                             int count, int lane) {
-  using Entry = UnitWeights<C, kPixels>;
-  constexpr int kBytes = sizeof(Entry) < 16 ? sizeof(Entry) : 16;
-#pragma unroll
-  for (int slot = 0; slot < kSlots; ++slot) {
-    const int at = slot * 32 + lane;
-    if (at >= count) break;
-#pragma unroll
-    for (int part = 0; part < static_cast<int>(sizeof(Entry)); part += kBytes) {
-      async_copy<kBytes>(reinterpret_cast<char*>(to + at) + part, reinterpret_cast<const char*>(from + at) + part);
-    }
-  }
-}
 
 // Everything of a box arrives at its stage by itself; the producer is by then some stages ahead.
 template <class P>
@@ -372,75 +375,65 @@ __device__ void produce(const Problem& p, const BackwardBuffers<typename P::T>& 
                         Ring ring, int lane) {
   using XEntry = typename TileTables<typename P::C>::XEntry;
   using YEntry = typename TileTables<typename P::C>::YEntry;
-  constexpr int32_t kElementBytes = static_cast<int32_t>(sizeof(typename P::T));
-  static_assert(P::kColumnUnits + P::kConsumers <= 32, "a record a lane");
+  static_assert(kBulkEntries<XEntry> == 1, "a tile's first column entry is the stage's first");
+  constexpr int kYStep = kBulkEntries<YEntry>;
   BatchQueue<P> queue(p, tables, work, lane);
   Batch<P> batch = queue.next();
-  Batch<P> following = queue.next();
-  // Hands a stage to the consumers once `bytes` of bulk copies and every lane's copies have arrived.
-  const auto publish = [&](uint32_t bytes) {
-    async_copies_arrive(ring.full_here());
-    __syncwarp();
-    if (lane == 0) barrier_arrive_expect(ring.full_here(), bytes);
-    ring.advance();
-  };
-  const auto stage_of = [&] {
-    barrier_wait(ring.empty_here(), ring.phase ^ 1);
-    return ring.stage();
-  };
+  const auto wait_for_stage = [&] { barrier_wait(ring.empty_here(), ring.phase ^ 1); };
+  const auto header_here = [&] { return reinterpret_cast<StageHeader*>(ring.stage() + layout.header_at); };
   while (!batch.exits) {
-    const int x_start = batch.x_first.start(), x_count = batch.x_last.end() - x_start;
-    const int y_start = batch.y_first.start(), y_count = batch.y_last.end() - y_start;
-    const bool untabulated = batch.x_first.bits == kUntabulated || batch.y_first.bits == kUntabulated;
-    const uint32_t left_out = __ballot_sync(kAllLanes, lane < batch.count && untabulated);
-    const uint32_t packed = static_cast<uint32_t>(x_start) | static_cast<uint32_t>(y_start) << 16;
-    const uint32_t counts = static_cast<uint32_t>(x_count) | static_cast<uint32_t>(y_count) << 16;
-    // The lane's record: column units first, then row units; none beyond the image.
-    const bool is_x = lane < P::kColumnUnits;
-    const int32_t unit =
-        is_x ? batch.item.column / kUnitColumns + lane : batch.item.row / kUnitRows + lane - P::kColumnUnits;
-    const int32_t units = is_x ? tables.x_units : tables.y_units;
-    const UnitRecord* records = (is_x ? tables.x_records : tables.y_records) + (unit < units ? unit : 0);
-    const uint32_t record_at =
-        is_x ? layout.x_records_at + lane * 4 : layout.y_records_at + (lane - P::kColumnUnits) * 4;
-    const uint32_t bytes = static_cast<uint32_t>(batch.item.channels * layout.bins * kElementBytes);
-    const typename P::T* grad = b.grad_output + static_cast<int64_t>(batch.item.channel) * layout.bins;
-    const int64_t box_stride = static_cast<int64_t>(p.c) * layout.bins;
+    const Batch<P> following = queue.next();
+    // What the lane's box sends.
+    const bool tabulated = batch.x.first().bits != kUntabulated && batch.y.first().bits != kUntabulated;
+    const int x_start = batch.x.first().start(), x_count = batch.x.last().end() - x_start;
+    const int y_start = batch.y.first().start() & -kYStep;
+    const int y_count = ((batch.y.last().end() + kYStep - 1) & -kYStep) - y_start;
+    const uint32_t grad_bytes =
+        static_cast<uint32_t>(batch.item.channels * layout.bins) * static_cast<uint32_t>(sizeof(typename P::T));
+    const uint32_t x_bytes = static_cast<uint32_t>(x_count) * static_cast<uint32_t>(sizeof(XEntry));
+    const uint32_t y_bytes = static_cast<uint32_t>(y_count) * static_cast<uint32_t>(sizeof(YEntry));
     for (int i = 0; i < batch.count; ++i) {
-      const int64_t box = __shfl_sync(kAllLanes, batch.box, i);
-      const uint32_t starts = __shfl_sync(kAllLanes, packed, i), lengths = __shfl_sync(kAllLanes, counts, i);
-      const bool has_weights = (left_out >> i & 1u) == 0;
-      char* stage = stage_of();
-      if (lane == 0) {
-        bulk_copy(stage, grad + box * box_stride, bytes, ring.full_here());
-        reinterpret_cast<StageHeader*>(stage + layout.header_at)->flags = has_weights ? kHasBox : kUntabulatedBox;
-      }
-      if (has_weights) {
-        if (lane < P::kColumnUnits + P::kConsumers) {
-          async_copy_or_zero(stage + record_at, records + box * units, unit < units);
+      wait_for_stage();
+      if (lane == i) {
+        char* const stage = ring.stage();
+        const uint32_t full = ring.full_here();
+        const int32_t last = batch.ends_item && i + 1 == batch.count ? kLastOfItem : 0;
+        if (last != 0) *header_here() = {0, batch.tile, batch.block, batch.item};
+        header_here()->flags = (tabulated ? kHasBox : kUntabulatedBox) | last;
+        if (tabulated) {
+          const int64_t box = batch.box;
+          batch.x.store(stage + layout.x_records_at);
+          batch.y.store(stage + layout.y_records_at);
+          barrier_arrive_expect(full, grad_bytes + x_bytes + y_bytes);
+          bulk_copy(stage, b.grad_output + (box * p.c + batch.item.channel) * layout.bins, grad_bytes, full);
+          if (x_bytes != 0) {
+            bulk_copy(stage + layout.x_at, tables.x_entries + box * tables.x_capacity + x_start, x_bytes, full);
+          }
+          if (y_bytes != 0) {
+            bulk_copy(stage + layout.y_at, tables.y_entries + box * tables.y_capacity + y_start, y_bytes, full);
+          }
+        } else {
+          barrier_arrive(full);
         }
-        copy_entries<P::kXSlots>(reinterpret_cast<XEntry*>(stage + layout.x_at),
-                                 tables.x_entries + box * tables.x_capacity + (starts & 0xffffu),
-                                 static_cast<int>(lengths & 0xffffu), lane);
-        copy_entries<P::kYSlots>(reinterpret_cast<YEntry*>(stage + layout.y_at),
-                                 tables.y_entries + box * tables.y_capacity + (starts >> 16),
-                                 static_cast<int>(lengths >> 16), lane);
       }
-      publish(bytes);
+      ring.advance();
+      queue.advance();
     }
-    if (batch.ends_item) {
-      char* stage = stage_of();
+    if (batch.ends_item && batch.count == 0) {
+      wait_for_stage();
       if (lane == 0) {
-        *reinterpret_cast<StageHeader*>(stage + layout.header_at) = {kLastOfItem, batch.tile, batch.block, batch.item};
+        *header_here() = {kLastOfItem, batch.tile, batch.block, batch.item};
+        barrier_arrive(ring.full_here());
       }
-      publish(0);
+      ring.advance();
     }
     batch = following;
-    following = queue.next();
   }
-  char* stage = stage_of();
-  if (lane == 0) reinterpret_cast<StageHeader*>(stage + layout.header_at)->flags = kExit;
-  publish(0);
+  wait_for_stage();
+  if (lane == 0) {
+    header_here()->flags = kExit;
+    barrier_arrive(ring.full_here());
+  }
 }
 
 // --- the consumers ---------------------------------------------------------------------------------------------------
@@ -471,7 +464,7 @@ __device__ __forceinline__ void add_box(const StageLayout<P>& layout, const char
   using C = typename P::C;
   using XEntry = UnitWeights<C, kUnitColumns>;
   using YEntry = UnitWeights<C, kUnitRows>;
-  const int y_run = reinterpret_cast<const UnitRecord*>(stage + layout.y_records_at)->start();
+  const int y_run = reinterpret_cast<const UnitRecord*>(stage + layout.y_records_at)->start() & -kBulkEntries<YEntry>;
   const YEntry* y_entries = reinterpret_cast<const YEntry*>(stage + layout.y_at) + (rows.start() - y_run);
   YEntry held[kPh > 0 ? kPh : 1];
   if constexpr (kPh > 0) {
@@ -719,16 +712,17 @@ __device__ void consume(const Problem& p, const BackwardBuffers<typename P::T>& 
       // Both at once: the record is there, or is not used.
       const UnitRecord rows = reinterpret_cast<const UnitRecord*>(ring.stage() + layout.y_records_at)[pair];
       const int32_t flags = header_here()->flags;
-      if (flags >= kLastOfItem) break;
-      if (flags == kUntabulatedBox) {
-        exact = true;
-      } else if (rows.count() == 1) {
-        add_box<P, 1>(layout, ring.stage(), rows, lane, sums);
-      } else if (rows.count() == 2) {
-        add_box<P, 2>(layout, ring.stage(), rows, lane, sums);
-      } else if (rows.count() != 0) {
-        add_box<P, 0>(layout, ring.stage(), rows, lane, sums);
+      if ((flags & kHasBox) != 0) {
+        if (rows.count() == 1) {
+          add_box<P, 1>(layout, ring.stage(), rows, lane, sums);
+        } else if (rows.count() == 2) {
+          add_box<P, 2>(layout, ring.stage(), rows, lane, sums);
+        } else if (rows.count() != 0) {
+          add_box<P, 0>(layout, ring.stage(), rows, lane, sums);
+        }
       }
+      exact = exact || (flags & kUntabulatedBox) != 0;
+      if (flags >= kLastOfItem) break;
       release();
     }
     const StageHeader header = *header_here();
@@ -763,7 +757,7 @@ __global__ void __launch_bounds__(P::kThreads, P::kCtasPerMultiprocessor)
   __shared__ uint64_t empty[P::kMaxStages];
   if (threadIdx.x == 0) {
     for (int s = 0; s < stages; ++s) {
-      barrier_init(shared_address(&full[s]), 1 + 32);  // the producer's announcement of bulk copies, and its lanes' copies
+      barrier_init(shared_address(&full[s]), 1);
       barrier_init(shared_address(&empty[s]), P::kConsumers);
     }
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");

@@ -256,14 +256,15 @@ constexpr int64_t kMaxRecordBytes = int64_t{256} << 20;
 // Items are handed out by a 32-bit counter.
 constexpr int64_t kMaxItems = int64_t{1} << 30;
 
-// Detection heads pool to 7 x 7 bins, whose constants save address arithmetic, or to 14 x 14. 64 sums of 4 bytes a lane,
+// Detection heads pool to 7 x 7 or 14 x 14 bins, whose constants save address arithmetic and allow wider reads. 64 sums of 4 bytes a lane,
 // 32 of 8; with the producer 8 warps: a ninth would cost 128 -> 96 registers.
 constexpr int kBoxHeadBins = 7;
+constexpr int kMaskHeadBins = 14;
 template <typename T>
 using BoxHeadTile = TileShape<T, 7, 4, sizeof(T) == 8 ? 1 : 2, 2, kBoxHeadBins, kBoxHeadBins>;
 // More bins make fat stages: one CTA a multiprocessor, a large tile so that each is copied to few, 32 channels.
-template <typename T>
-using WideTile = TileShape<T, 13, sizeof(T) == 8 ? 4 : 10, 1, 1, kMostBins, 0>;
+template <typename T, int kBinsOnAxis, int kPooledSize>
+using WideTile = TileShape<T, 13, sizeof(T) == 8 ? 4 : 10, 1, 1, kBinsOnAxis, kPooledSize>;
 
 // Everything the tile path keeps in the workspace; `applies` is decided by the shapes alone.
 template <class P>
@@ -379,7 +380,10 @@ Status try_tiles(const Problem& p, const BackwardBuffers<typename P::T>& b, void
 template <typename T, class Use>
 auto with_tile_shape(const Problem& p, Use use) {
   if (p.pooled_h == kBoxHeadBins && p.pooled_w == kBoxHeadBins) return use(BoxHeadTile<T>());
-  return use(WideTile<T>());
+  if (p.pooled_h == kMaskHeadBins && p.pooled_w == kMaskHeadBins) {
+    return use(WideTile<T, kMaskHeadBins, kMaskHeadBins>());
+  }
+  return use(WideTile<T, kMostBins, 0>());
 }
 
 template <typename T>

@@ -39,6 +39,11 @@ struct TileShape {
   static constexpr int kCtasPerMultiprocessor = kCtas;
   static constexpr int kMaxBins = kBinsOnAxis;  // that an axis may have
   static constexpr int kPooled = kPooledSize;   // bins of both axes, if they are known here; else 0
+  // A warp whose rows meet at most so many ph adds a bin's ph up wherever it needs the bin; others do it once, for all
+  // the bins, and keep the sums in shared memory.
+  static constexpr int kSummedInPlace = kMaxBins > 8 ? 0 : 2;
+  // The bins whose sums are kept at a time.
+  static constexpr int kKeptBins = sizeof(C) == 8 && kMaxBins > 8 ? 8 : kMaxBins;
   static constexpr int kMaxStages = 6;  // measured elsewhere: 6 beat 4 by 3 %, a seventh no longer fits twice
 };
 
@@ -83,14 +88,25 @@ struct StageLayout {
   }
 };
 
-// A warp's transposition strip: 32 channels of a part of a tile's row, each 4 words longer than it needs so that 16-byte
-// accesses meet no conflict. The part is 16 or 8 columns, whole runs of 16 bytes in every type.
+// A bin's sums over a warp's two rows, in a lane's channels.
+template <class P>
+struct alignas(P::kChannelsPerLane * kUnitRows * sizeof(typename P::C)) BinSums {
+  typename P::C value[P::kChannelsPerLane][kUnitRows];
+};
+
+// A warp's strip holds each lane's sums of bins while boxes are added, and in the end transposes: 32 channels of a part
+// of a tile's row, each 4 words longer than it needs so that 16-byte accesses meet no conflict. The part is 16 or 8
+// columns, whole runs of 16 bytes in every type.
 template <class P>
 constexpr int kStripColumns = P::kColumns % 16 == 0 ? 16 : 8;
 template <class P>
 constexpr int kStripPitch = kStripColumns<P> + 4;
 template <class P>
-constexpr uint32_t kStripBytes = 32 * kStripPitch<P> * sizeof(typename P::C);
+constexpr uint32_t kTransposedBytes = 32 * kStripPitch<P> * sizeof(typename P::C);
+template <class P>
+constexpr uint32_t kKeptBytes = 32 * P::kKeptBins * sizeof(BinSums<P>);
+template <class P>
+constexpr uint32_t kStripBytes = kTransposedBytes<P> > kKeptBytes<P> ? kTransposedBytes<P> : kKeptBytes<P>;
 
 // What a tile's sums become: the result, rounded once, or with several blocks of boxes a partial plane.
 template <typename T>
@@ -155,18 +171,17 @@ struct Ring {
   char* stages;
   uint32_t full, empty;  // shared addresses of the first stage's barriers; 8 bytes a stage
   uint32_t stage_bytes;
-  int32_t count;
-  int32_t index = 0;
-  uint32_t phase = 0;
+  uint32_t count;
+  uint32_t place = 0;  // the stage's number, above the phase: one register, of which the sums leave few
 
-  __device__ __forceinline__ char* stage() const { return stages + index * stage_bytes; }
-  __device__ __forceinline__ uint32_t full_here() const { return full + static_cast<uint32_t>(index) * 8; }
-  __device__ __forceinline__ uint32_t empty_here() const { return empty + static_cast<uint32_t>(index) * 8; }
+  __device__ __forceinline__ uint32_t index() const { return place >> 1; }
+  __device__ __forceinline__ uint32_t phase() const { return place & 1; }
+  __device__ __forceinline__ char* stage() const { return stages + index() * stage_bytes; }
+  __device__ __forceinline__ uint32_t full_here() const { return full + index() * 8; }
+  __device__ __forceinline__ uint32_t empty_here() const { return empty + index() * 8; }
   __device__ __forceinline__ void advance() {
-    if (++index == count) {
-      index = 0;
-      phase ^= 1;
-    }
+    place += 2;
+    if (index() == count) place = phase() ^ 1;
   }
 };
 
@@ -379,7 +394,7 @@ __device__ void produce(const Problem& p, const BackwardBuffers<typename P::T>& 
   constexpr int kYStep = kBulkEntries<YEntry>;
   BatchQueue<P> queue(p, tables, work, lane);
   Batch<P> batch = queue.next();
-  const auto wait_for_stage = [&] { barrier_wait(ring.empty_here(), ring.phase ^ 1); };
+  const auto wait_for_stage = [&] { barrier_wait(ring.empty_here(), ring.phase() ^ 1); };
   const auto header_here = [&] { return reinterpret_cast<StageHeader*>(ring.stage() + layout.header_at); };
   while (!batch.exits) {
     const Batch<P> following = queue.next();
@@ -455,75 +470,247 @@ struct Sums {
   }
 };
 
-// Adds one stage's box to a warp's two rows. kPh is how many ph the rows meet, 0 for more than two: two cover every bin
-// of two rows or more, and their weights then stay in registers.
-template <class P, int kPh>
-__device__ __forceinline__ void add_box(const StageLayout<P>& layout, const char* stage, UnitRecord rows, int lane,
-                                        Sums<P>& sums) {
+// A stage's box as a warp's two rows see it.
+template <class P>
+struct StagedBox {
   using T = typename P::T;
   using C = typename P::C;
   using XEntry = UnitWeights<C, kUnitColumns>;
   using YEntry = UnitWeights<C, kUnitRows>;
-  const int y_run = reinterpret_cast<const UnitRecord*>(stage + layout.y_records_at)->start() & -kBulkEntries<YEntry>;
-  const YEntry* y_entries = reinterpret_cast<const YEntry*>(stage + layout.y_at) + (rows.start() - y_run);
-  YEntry held[kPh > 0 ? kPh : 1];
-  if constexpr (kPh > 0) {
-#pragma unroll
-    for (int i = 0; i < kPh; ++i) held[i] = y_entries[i];
+
+  const T* grad;  // the first ph that the rows meet, of the lane's first channel
+  const YEntry* y_entries;
+  const char* stage;
+  int first_ph, phs;
+
+  __device__ __forceinline__ StagedBox(const StageLayout<P>& layout, const char* at, UnitRecord rows, int lane)
+      : stage(at) {
+    const int y_run = reinterpret_cast<const UnitRecord*>(stage + layout.y_records_at)->start() & -kBulkEntries<YEntry>;
+    y_entries = reinterpret_cast<const YEntry*>(stage + layout.y_at) + (rows.start() - y_run);
+    first_ph = rows.first_bin();
+    phs = rows.count();
+    grad = reinterpret_cast<const T*>(stage) + lane * layout.bins + first_ph * layout.pooled_w;
   }
-  const T* grad = reinterpret_cast<const T*>(stage) + lane * layout.bins + rows.first_bin() * layout.pooled_w;
-  const XEntry* x_entries = reinterpret_cast<const XEntry*>(stage + layout.x_at);
-  UnitRecord columns[P::kColumnUnits];
-  const uint4* records = reinterpret_cast<const uint4*>(stage + layout.x_records_at);
+
+  // Calls visit(unit, its record, its first entry) for the tile's units. Their records are read as late as possible:
+  // registers are few.
+  template <class Visit>
+  __device__ __forceinline__ void for_each_unit(const StageLayout<P>& layout, const Visit& visit) const {
+    const uint4* records = reinterpret_cast<const uint4*>(stage + layout.x_records_at);
+    const XEntry* entries = nullptr;
 #pragma unroll
-  for (int unit = 0; unit < P::kColumnUnits; unit += 4) {
-    const uint4 four = records[unit / 4];
-    const uint32_t bits[4] = {four.x, four.y, four.z, four.w};
+    for (int unit = 0; unit < P::kColumnUnits; unit += 4) {
+      const uint4 four = records[unit / 4];
+      const UnitRecord columns[4] = {{four.x}, {four.y}, {four.z}, {four.w}};
+      if (unit == 0) entries = reinterpret_cast<const XEntry*>(stage + layout.x_at) - columns[0].start();
 #pragma unroll
-    for (int i = 0; i < 4 && unit + i < P::kColumnUnits; ++i) columns[unit + i].bits = bits[i];
-  }
-#pragma unroll
-  for (int unit = 0; unit < P::kColumnUnits; ++unit) {
-    const XEntry* entry = x_entries + (columns[unit].start() - columns[0].start());
-    const T* values = grad + columns[unit].first_bin();
-#pragma unroll 1
-    for (int left = columns[unit].count(); left > 0; --left, ++entry, ++values) {
-      const XEntry w = *entry;
-      C row_sums[P::kChannelsPerLane][kUnitRows];
-#pragma unroll
-      for (int k = 0; k < P::kChannelsPerLane; ++k) {
-        const T* column = values + k * 32 * layout.bins;
-        row_sums[k][0] = C(0), row_sums[k][1] = C(0);
-        if constexpr (kPh > 0) {
-#pragma unroll
-          for (int i = 0; i < kPh; ++i) {
-            const C value = widen(column[i * layout.pooled_w]);
-            row_sums[k][0] = fma(held[i].weight[0], value, row_sums[k][0]);
-            row_sums[k][1] = fma(held[i].weight[1], value, row_sums[k][1]);
-          }
-        } else {
-#pragma unroll 1
-          for (int i = 0; i < rows.count(); ++i) {
-            const YEntry weights = y_entries[i];
-            const C value = widen(column[i * layout.pooled_w]);
-            row_sums[k][0] = fma(weights.weight[0], value, row_sums[k][0]);
-            row_sums[k][1] = fma(weights.weight[1], value, row_sums[k][1]);
-          }
-        }
-      }
-#pragma unroll
-      for (int j = 0; j < kUnitColumns; ++j) {
-#pragma unroll
-        for (int k = 0; k < P::kChannelsPerLane; ++k) {
-#pragma unroll
-          for (int i = 0; i < kUnitRows; ++i) {
-            C& sum = sums.value[k][i][unit * kUnitColumns + j];
-            sum = fma(w.weight[j], row_sums[k][i], sum);
-          }
-        }
+      for (int i = 0; i < 4; ++i) {
+        if (unit + i < P::kColumnUnits) visit(unit + i, columns[i], entries + columns[i].start());
       }
     }
   }
+};
+
+// Adds one bin to the pixels of a unit.
+template <class P>
+__device__ __forceinline__ void add_bin(const UnitWeights<typename P::C, kUnitColumns>& weights, const BinSums<P>& bin,
+                                        int unit, Sums<P>& sums) {
+#pragma unroll
+  for (int j = 0; j < kUnitColumns; ++j) {
+#pragma unroll
+    for (int k = 0; k < P::kChannelsPerLane; ++k) {
+#pragma unroll
+      for (int i = 0; i < kUnitRows; ++i) {
+        typename P::C& sum = sums.value[k][i][unit * kUnitColumns + j];
+        sum = fma(weights.weight[j], bin.value[k][i], sum);
+      }
+    }
+  }
+}
+
+// Adds one stage's box to a warp's two rows, which meet kPh ph: their weights stay in registers.
+template <class P, int kPh>
+__device__ __forceinline__ void add_box_of_few(const StageLayout<P>& layout, const StagedBox<P>& box, Sums<P>& sums) {
+  using C = typename P::C;
+  using Box = StagedBox<P>;
+  typename Box::YEntry held[kPh];
+#pragma unroll
+  for (int i = 0; i < kPh; ++i) held[i] = box.y_entries[i];
+  box.for_each_unit(layout, [&](int unit, UnitRecord record, const typename Box::XEntry* entry) {
+    const typename P::T* values = box.grad + record.first_bin();
+#pragma unroll 1
+    for (int left = record.count(); left > 0; --left, ++entry, ++values) {
+      const typename Box::XEntry weights = *entry;
+      BinSums<P> bin;
+#pragma unroll
+      for (int k = 0; k < P::kChannelsPerLane; ++k) {
+        const typename P::T* column = values + k * 32 * layout.bins;
+        bin.value[k][0] = C(0), bin.value[k][1] = C(0);
+#pragma unroll
+        for (int i = 0; i < kPh; ++i) {
+          const C value = widen(column[i * layout.pooled_w]);
+          bin.value[k][0] = fma(held[i].weight[0], value, bin.value[k][0]);
+          bin.value[k][1] = fma(held[i].weight[1], value, bin.value[k][1]);
+        }
+      }
+      add_bin<P>(weights, bin, unit, sums);
+    }
+  });
+}
+
+// Bins of one ph that a lane reads at once.
+template <class P>
+constexpr int kReadBins = P::kPooled == 0 || (P::kPooled > 8 && sizeof(typename P::C) == 8) ? 4
+                          : P::kPooled < 8                                                ? P::kPooled
+                                                                                           : 8;
+
+// kWidth values that are read at once.
+template <typename T, int kWidth>
+struct alignas(kWidth * sizeof(T)) Run {
+  T value[kWidth];
+};
+template <int kWidth, typename T>
+__device__ __forceinline__ void read_run(const T* from, Compute<T>* values) {
+  const Run<T, kWidth> run = *reinterpret_cast<const Run<T, kWidth>*>(from);
+#pragma unroll
+  for (int i = 0; i < kWidth; ++i) values[i] = widen(run.value[i]);
+}
+
+// Reads kCount neighbouring bins of one ph, as wide as their alignment allows; `left` of them exist.
+template <class P, int kCount, bool kOddPh>
+__device__ __forceinline__ void read_bins(const typename P::T* from, int left, typename P::C (&values)[kCount]) {
+  if constexpr (P::kPooled % 2 != 0 || P::kPooled == 0) {
+#pragma unroll
+    for (int j = 0; j < kCount; ++j) values[j] = j < left ? widen(from[j]) : typename P::C(0);
+  } else if constexpr (sizeof(typename P::T) == 4) {
+    // Rows of 14 words: an even one begins at 16 bytes, an odd one 8 bytes past. Lanes are 4 words apart, modulo 32, so
+    // that 16-byte reads meet no conflict.
+    static_assert(P::kPooled % 4 == 2 && kCount % 2 == 0);
+    constexpr int kHead = kOddPh ? 2 : 0, kTail = (kCount - kHead) % 4;
+    if constexpr (kHead != 0) read_run<kHead>(from, values);
+#pragma unroll
+    for (int at = kHead; at + 4 <= kCount; at += 4) read_run<4>(from + at, values + at);
+    if constexpr (kTail != 0) read_run<kTail>(from + kCount - kTail, values + kCount - kTail);
+  } else {
+    static_assert(kCount % 2 == 0);
+#pragma unroll
+    for (int at = 0; at < kCount; at += 2) read_run<2>(from + at, values + at);
+  }
+}
+
+// kCount neighbouring bins of one channel, summed over the ph that a warp's rows meet.
+template <class P, int kCount>
+struct BinRun {
+  using C = typename P::C;
+  C sum[kCount][kUnitRows];
+
+  template <bool kOddPh>
+  __device__ __forceinline__ void add(const typename P::T* from, int left,
+                                      const UnitWeights<C, kUnitRows>* weights) {
+    C values[kCount];
+    read_bins<P, kCount, kOddPh>(from, left, values);
+    const UnitWeights<C, kUnitRows> weight = *weights;
+#pragma unroll
+    for (int j = 0; j < kCount; ++j) {
+#pragma unroll
+      for (int i = 0; i < kUnitRows; ++i) sum[j][i] = fma(weight.weight[i], values[j], sum[j][i]);
+    }
+  }
+};
+
+// Sums kCount bins from `bin` on, for the lane's k-th channel, and keeps them.
+template <class P, int kCount>
+__device__ __forceinline__ void keep_bins(const StageLayout<P>& layout, const StagedBox<P>& box, int k, int bin,
+                                          BinSums<P>* kept) {
+  using C = typename P::C;
+  BinRun<P, kCount> run{};
+  const typename P::T* from = box.grad + k * 32 * layout.bins + bin;
+  const auto* weights = box.y_entries;
+  const int left = layout.pooled_w - bin;
+  int phs = box.phs;
+  if constexpr (P::kPooled % 2 == 0 && P::kPooled != 0 && sizeof(typename P::T) == 4) {
+    // Even and odd ph are read differently.
+    if (box.first_ph % 2 != 0) {
+      run.template add<true>(from, left, weights);
+      from += layout.pooled_w, ++weights, --phs;
+    }
+#pragma unroll 1
+    for (; phs >= 2; phs -= 2, from += 2 * layout.pooled_w, weights += 2) {
+      run.template add<false>(from, left, weights);
+      run.template add<true>(from + layout.pooled_w, left, weights + 1);
+    }
+    if (phs > 0) run.template add<false>(from, left, weights);
+  } else {
+#pragma unroll 1
+    for (; phs > 0; --phs, from += layout.pooled_w, ++weights) run.template add<false>(from, left, weights);
+  }
+  struct alignas(kUnitRows * sizeof(C)) Rows {
+    C value[kUnitRows];
+  };
+#pragma unroll
+  for (int j = 0; j < kCount; ++j) {
+    *reinterpret_cast<Rows*>(&kept[j * 32].value[k][0]) = {run.sum[j][0], run.sum[j][1]};
+  }
+}
+
+// The same by way of the strip: the rows' sums of every bin once, then the units.
+template <class P>
+__device__ __forceinline__ void add_box_of_many(const StageLayout<P>& layout, const StagedBox<P>& box, int lane,
+                                                typename P::C* strip, Sums<P>& sums) {
+  using Box = StagedBox<P>;
+  constexpr int kStep = kReadBins<P>;
+  BinSums<P>* const kept = reinterpret_cast<BinSums<P>*>(strip) + lane;
+#pragma unroll 1
+  for (int begin = 0; begin < layout.pooled_w; begin += P::kKeptBins) {
+#pragma unroll
+    for (int k = 0; k < P::kChannelsPerLane; ++k) {
+#pragma unroll
+      for (int at = 0; at < P::kKeptBins; at += kStep) {
+        if (begin + at >= layout.pooled_w) break;
+        if constexpr (P::kPooled % kStep != 0) {
+          // The last bins of a row of a known length.
+          if (begin + at + kStep > layout.pooled_w) {
+            keep_bins<P, P::kPooled % kStep>(layout, box, k, begin + at, kept + at * 32);
+            break;
+          }
+        }
+        keep_bins<P, kStep>(layout, box, k, begin + at, kept + at * 32);
+      }
+    }
+    box.for_each_unit(layout, [&](int unit, UnitRecord record, const typename Box::XEntry* entry) {
+      const int first = record.first_bin() - begin;
+      int at = first, end = first + record.count();
+      if constexpr (P::kKeptBins < P::kMaxBins) {
+        at = at > 0 ? at : 0;
+        end = end < P::kKeptBins ? end : P::kKeptBins;
+      }
+      entry += at - first;
+      const BinSums<P>* bin = kept + at * 32;
+      int left = end - at;
+#pragma unroll 1
+      for (; left >= 2; left -= 2, entry += 2, bin += 2 * 32) {
+        const typename Box::XEntry weights[2] = {entry[0], entry[1]};
+        const BinSums<P> bins[2] = {bin[0], bin[32]};
+        add_bin<P>(weights[0], bins[0], unit, sums);
+        add_bin<P>(weights[1], bins[1], unit, sums);
+      }
+      if (left > 0) add_bin<P>(*entry, *bin, unit, sums);
+    });
+  }
+}
+
+// Adds one stage's box to a warp's two rows.
+template <class P>
+__device__ __forceinline__ void add_box(const StageLayout<P>& layout, const char* stage, UnitRecord rows, int lane,
+                                        typename P::C* strip, Sums<P>& sums) {
+  if (rows.count() == 0) return;
+  const StagedBox<P> box(layout, stage, rows, lane);
+  if constexpr (P::kSummedInPlace >= 2) {
+    // Two ph cover every bin of two rows or more.
+    if (box.phs == 1) return add_box_of_few<P, 1>(layout, box, sums);
+    if (box.phs == 2) return add_box_of_few<P, 2>(layout, box, sums);
+  }
+  add_box_of_many<P>(layout, box, lane, strip, sums);
 }
 
 // Whether any sum that will be stored is infinite or NaN.
@@ -691,6 +878,7 @@ __device__ __forceinline__ void store_rows(const Problem& p, Out* output, const 
       }
     }
   }
+  __syncwarp();  // before a lane keeps sums of the next box where others still read
 }
 
 template <class P>
@@ -706,22 +894,16 @@ __device__ void consume(const Problem& p, const BackwardBuffers<typename P::T>& 
   for (;;) {
     Sums<P> sums;
     sums.clear();
-    bool exact = false;
     for (;;) {
-      barrier_wait(ring.full_here(), ring.phase);
+      barrier_wait(ring.full_here(), ring.phase());
       // Both at once: the record is there, or is not used.
       const UnitRecord rows = reinterpret_cast<const UnitRecord*>(ring.stage() + layout.y_records_at)[pair];
       const int32_t flags = header_here()->flags;
       if ((flags & kHasBox) != 0) {
-        if (rows.count() == 1) {
-          add_box<P, 1>(layout, ring.stage(), rows, lane, sums);
-        } else if (rows.count() == 2) {
-          add_box<P, 2>(layout, ring.stage(), rows, lane, sums);
-        } else if (rows.count() != 0) {
-          add_box<P, 0>(layout, ring.stage(), rows, lane, sums);
-        }
+        add_box<P>(layout, ring.stage(), rows, lane, strip, sums);
+      } else if ((flags & kUntabulatedBox) != 0) {
+        sums.value[0][0][0] = canonical_nan<typename P::C>();  // the tile is summed again, see below
       }
-      exact = exact || (flags & kUntabulatedBox) != 0;
       if (flags >= kLastOfItem) break;
       release();
     }
@@ -729,7 +911,7 @@ __device__ void consume(const Problem& p, const BackwardBuffers<typename P::T>& 
     release();
     if (header.flags == kExit) return;
     const TileItem& item = header.item;
-    if (exact || any_not_finite<P>(sums, item.channels, lane)) {
+    if (any_not_finite<P>(sums, item.channels, lane)) {
       store_exact<P>(p, b.grad_output, tables, work, out, item, header.tile, header.block, pair, lane);
     } else if (out.partials != nullptr) {
       store_rows<P>(p, out.partials + header.block * out.numel, item, pair, lane, strip, sums);
@@ -764,7 +946,8 @@ __global__ void __launch_bounds__(P::kThreads, P::kCtasPerMultiprocessor)
   }
   __syncthreads();
   wait_for_kernel_before();
-  const Ring ring{shared, shared_address(full), shared_address(empty), layout.stage_bytes, stages};
+  const Ring ring{shared, shared_address(full), shared_address(empty), layout.stage_bytes,
+                  static_cast<uint32_t>(stages)};
   if (warp == P::kConsumers) {
     produce<P>(p, b, tables, work, layout, ring, lane);
   } else {

@@ -624,25 +624,25 @@ __device__ __forceinline__ void keep_bins(const StageLayout<P>& layout, const St
                                           BinSums<P>* kept) {
   using C = typename P::C;
   BinRun<P, kCount> run{};
-  const typename P::T* from = box.grad + k * 32 * layout.bins + bin;
-  const auto* weights = box.y_entries;
   const int left = layout.pooled_w - bin;
-  int phs = box.phs;
+  const auto from = [&](int ph) { return box.grad + ph * layout.pooled_w + (k * 32 * layout.bins + bin); };
   if constexpr (P::kPooled % 2 == 0 && P::kPooled != 0 && sizeof(typename P::T) == 4) {
     // Even and odd ph are read differently.
-    if (box.first_ph % 2 != 0) {
-      run.template add<true>(from, left, weights);
-      from += layout.pooled_w, ++weights, --phs;
-    }
+    int ph = box.first_ph % 2;
+    if (ph != 0) run.template add<true>(from(0), left, box.y_entries);
 #pragma unroll 1
-    for (; phs >= 2; phs -= 2, from += 2 * layout.pooled_w, weights += 2) {
-      run.template add<false>(from, left, weights);
-      run.template add<true>(from + layout.pooled_w, left, weights + 1);
+    for (; ph + 2 <= box.phs; ph += 2) {
+      run.template add<false>(from(ph), left, box.y_entries + ph);
+      run.template add<true>(from(ph + 1), left, box.y_entries + ph + 1);
     }
-    if (phs > 0) run.template add<false>(from, left, weights);
+    if (ph < box.phs) run.template add<false>(from(ph), left, box.y_entries + ph);
   } else {
+    const typename P::T* bins = from(0);
+    const auto* weights = box.y_entries;
 #pragma unroll 1
-    for (; phs > 0; --phs, from += layout.pooled_w, ++weights) run.template add<false>(from, left, weights);
+    for (int phs = box.phs; phs > 0; --phs, bins += layout.pooled_w, ++weights) {
+      run.template add<false>(bins, left, weights);
+    }
   }
   struct alignas(kUnitRows * sizeof(C)) Rows {
     C value[kUnitRows];

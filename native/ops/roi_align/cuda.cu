@@ -303,11 +303,13 @@ struct TilePlan {
     work.box_blocks = static_cast<int32_t>(ceil_div(p.num_rois, p.rois_per_block));
     work.mask_words = static_cast<int32_t>(ceil_div(p.num_rois, 32));
     work.tiles = p.n * work.row_tiles * work.column_tiles;
+    work.across = Divider(work.column_tiles);
+    work.down = Divider(work.row_tiles);
     const int64_t tiles = work.tiles;
     work.masks = workspace_array<uint32_t>(workspace, layout.reserve<uint32_t>(tiles * work.mask_words));
     work.counts = workspace_array<int32_t>(workspace, layout.reserve<int32_t>(tiles));
     work.order = workspace_array<int32_t>(workspace, layout.reserve<int32_t>(tiles));
-    work.next = workspace_array<int32_t>(workspace, layout.reserve<int32_t>(2));
+    work.next = workspace_array<int32_t>(workspace, layout.reserve<int32_t>(kCounters));
     if (work.box_blocks > 1) {
       partials = workspace_array<C>(workspace, layout.reserve<C>(work.box_blocks * p.input_numel));
     }
@@ -339,12 +341,12 @@ Status run_tiles(const Problem& p, const BackwardBuffers<typename P::T>& b, cons
                  size_t shared_bytes, int multiprocessors, Stream stream) {
   using T = typename P::T;
   const TileWork& work = plan.work;
-  const cudaError_t cleared = cudaMemsetAsync(work.next, 0, 2 * sizeof(int32_t), static_cast<cudaStream_t>(stream));
-  if (cleared != cudaSuccess) return cuda_failure(cleared, "roi_align_backward counters");
+  BARACUDA_RETURN_IF_FAILED(
+      launch_kernel("roi_align_backward counter kernel", clear_counters, 1, 32, 0, stream, work.next));
   const uint32_t table_blocks = blocks_for(2 * static_cast<int64_t>(p.num_rois), kPrepareWarps);
-  BARACUDA_RETURN_IF_FAILED(launch_kernel("roi_align_backward box kernel", prepare_boxes<typename P::C>,
-                                          kMarkBlocks + table_blocks, kPrepareThreads, 0, stream, p, b.rois,
-                                          plan.tables, work));
+  BARACUDA_RETURN_IF_FAILED(launch_early("roi_align_backward box kernel", prepare_boxes<typename P::C>,
+                                         kMarkBlocks + table_blocks, kPrepareThreads, 0, stream, p, b.rois,
+                                         plan.tables, work));
   BARACUDA_RETURN_IF_FAILED(allow_shared_bytes("roi_align_backward kernel", sum_tiles<P>, shared_bytes));
   const TileOutput<T> out{b.grad_input, plan.partials, static_cast<int64_t>(p.h) * p.w, p.input_numel};
   const int64_t items = static_cast<int64_t>(work.tiles) * work.channel_blocks * work.box_blocks;
@@ -353,9 +355,9 @@ Status run_tiles(const Problem& p, const BackwardBuffers<typename P::T>& b, cons
                                          static_cast<uint32_t>(at_most(items, resident)), P::kThreads, shared_bytes,
                                          stream, p, b, plan.tables, work, out, stages));
   if (plan.partials == nullptr) return Status::kOk;
-  return launch_kernel("roi_align_backward partial sum kernel", add_partials<T>,
-                       blocks_for(p.input_numel, kTotalThreads), kTotalThreads, 0, stream, plan.partials, b.grad_input,
-                       p.input_numel, work.box_blocks);
+  return launch_early("roi_align_backward partial sum kernel", add_partials<T>,
+                      blocks_for(p.input_numel, kTotalThreads), kTotalThreads, 0, stream, plan.partials, b.grad_input,
+                      p.input_numel, work.box_blocks);
 }
 
 // Takes the tile path in this shape if the problem and the machine allow it; `done` says whether.

@@ -119,14 +119,25 @@ struct TileTables {
 struct TileWork {
   int32_t rows, columns;  // pixels of a tile
   int32_t row_tiles, column_tiles, channel_blocks;
-  int32_t tiles;       // images x row tiles x column tiles
-  int32_t mask_words;  // per tile
-  int32_t box_blocks;  // S of the canonical order
-  uint32_t* masks;     // [tiles][mask_words]
-  int32_t* counts;     // [tiles]
-  int32_t* order;      // [tiles]
-  int32_t* next;       // [2]: the work counter, and the ticket of the ordering; 0 at the start
+  int32_t tiles;         // images x row tiles x column tiles
+  Divider across, down;  // by column_tiles and row_tiles
+  int32_t mask_words;    // per tile
+  int32_t box_blocks;    // S of the canonical order
+  uint32_t* masks;       // [tiles][mask_words]
+  int32_t* counts;       // [tiles]
+  int32_t* order;        // [tiles]
+  int32_t* next;         // [2]: the work counter, and the ticket of the ordering; 0 at the start
 };
+
+// Where a tile lies, in tiles.
+struct TileAt {
+  int32_t image, row, column;
+};
+__device__ __forceinline__ TileAt tile_at(const TileWork& work, int32_t tile) {
+  const uint32_t above = work.across.divide(static_cast<uint32_t>(tile)), image = work.down.divide(above);
+  return {static_cast<int32_t>(image), static_cast<int32_t>(above) - static_cast<int32_t>(image) * work.row_tiles,
+          tile - static_cast<int32_t>(above) * work.column_tiles};
+}
 
 // --- weights --------------------------------------------------------------------------------------------------------
 
@@ -246,9 +257,9 @@ struct BoxReach {
   PixelRange y, x;
 };
 
-// Blocks that mark tiles; each works out where all boxes lie, a window of them at a time, a box a thread. With as many
-// others they fit beside each other on any machine of the last years.
-constexpr int kPrepareThreads = 1024;
+// Blocks that mark tiles; each works out where all boxes lie, a window of them at a time, a box a thread. The others
+// tabulate, which takes most instructions: blocks of half the size spread them over twice as many multiprocessors.
+constexpr int kPrepareThreads = 512;
 constexpr int kPrepareWarps = kPrepareThreads / 32;
 constexpr int kMarkBlocks = 64;
 constexpr int kWindow = kPrepareThreads;
@@ -292,8 +303,8 @@ __device__ void order_tiles(const TileWork& work, int32_t* classes) {
 template <typename C>
 __device__ void mark_tiles(const Problem& p, const C* rois, const TileWork& work, int32_t block, BoxReach* window) {
   const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
-  for (int64_t tile = block + static_cast<int64_t>(threadIdx.x) * kMarkBlocks; tile < work.tiles;
-       tile += int64_t{kPrepareThreads} * kMarkBlocks) {
+  for (int32_t tile = block + static_cast<int32_t>(threadIdx.x) * kMarkBlocks; tile < work.tiles;
+       tile += kPrepareThreads * kMarkBlocks) {
     work.counts[tile] = 0;
   }
   for (int32_t first = 0; first < p.num_rois; first += kWindow) {
@@ -308,20 +319,19 @@ __device__ void mark_tiles(const Problem& p, const C* rois, const TileWork& work
     }
     __syncthreads();
     const int32_t words = static_cast<int32_t>(ceil_div(boxes, 32));
-    for (int64_t tile = block; tile < work.tiles; tile += kMarkBlocks) {
-      const int32_t column = static_cast<int32_t>(tile % work.column_tiles) * work.columns;
-      const int32_t row = static_cast<int32_t>(tile / work.column_tiles % work.row_tiles) * work.rows;
-      const int32_t image = static_cast<int32_t>(tile / work.column_tiles / work.row_tiles);
+    for (int32_t tile = block; tile < work.tiles; tile += kMarkBlocks) {
+      const TileAt at = tile_at(work, tile);
+      const int32_t column = at.column * work.columns, row = at.row * work.rows;
       int32_t count = 0;
       for (int32_t word = warp; word < words; word += kPrepareWarps) {
         const int32_t i = word * 32 + lane;
         bool touched = false;
-        if (i < boxes && window[i].image == image) {
+        if (i < boxes && window[i].image == at.image) {
           const PixelRange y = window[i].y, x = window[i].x;
           touched = y.first < row + work.rows && y.last >= row && x.first < column + work.columns && x.last >= column;
         }
         const uint32_t mask = __ballot_sync(kAllLanes, touched);
-        if (lane == 0) work.masks[tile * work.mask_words + first / 32 + word] = mask;
+        if (lane == 0) work.masks[static_cast<int64_t>(tile) * work.mask_words + first / 32 + word] = mask;
         count += __popc(mask);
       }
       if (lane == 0 && count > 0) atomicAdd(&work.counts[tile], count);
@@ -329,8 +339,14 @@ __device__ void mark_tiles(const Problem& p, const C* rois, const TileWork& work
   }
 }
 
+// Clears the counters; a launch of its own, because the next one may then start before it ends.
+constexpr int kCounters = 2;
+__global__ void __launch_bounds__(32) clear_counters(int32_t* next) {
+  if (threadIdx.x < kCounters) next[threadIdx.x] = 0;
+}
+
 // The first kMarkBlocks blocks mark tiles, and the one that finishes last orders them; the others tabulate, an axis of a
-// box a warp.
+// box a warp. Launched early: nothing but the counters is another kernel's.
 template <typename C>
 __global__ void __launch_bounds__(kPrepareThreads)
     prepare_boxes(Problem p, const C* rois, TileTables<C> tables, TileWork work) {
@@ -338,22 +354,23 @@ __global__ void __launch_bounds__(kPrepareThreads)
   if (blockIdx.x >= kMarkBlocks) {
     const int64_t job = (static_cast<int64_t>(blockIdx.x) - kMarkBlocks) * kPrepareWarps + threadIdx.x / 32;
     const int64_t r = job / 2;
-    if (r >= p.num_rois) return;
+    if (r >= p.num_rois) return wait_for_kernel_before();
     const Box<C> box = make_box(rois + 5 * r, p);
     if (job % 2 == 0) {
       if (threadIdx.x % 32 == 0) tables.boxes[r] = box;
-      if (box.image < 0) return;
+      if (box.image < 0) return wait_for_kernel_before();
       tabulate_units(box.y, p.pooled_h, tables.y_places, tables.y_capacity,
                      tables.y_records + r * tables.y_places.count(), tables.y_entries + r * tables.y_capacity);
     } else if (box.image >= 0) {
       tabulate_units(box.x, p.pooled_w, tables.x_places, tables.x_capacity,
                      tables.x_records + r * tables.x_places.count(), tables.x_entries + r * tables.x_capacity);
     }
-    return;
+    return wait_for_kernel_before();
   }
   mark_tiles(p, rois, work, static_cast<int32_t>(blockIdx.x), window);
   __shared__ bool last;
   __threadfence();
+  wait_for_kernel_before();
   __syncthreads();
   if (threadIdx.x == 0) last = atomicAdd(&work.next[1], 1) == kMarkBlocks - 1;
   __syncthreads();

@@ -156,9 +156,10 @@ template <class P>
 __device__ __forceinline__ TileItem place_of(const Problem& p, const TileWork& work, int32_t tile,
                                              int32_t channel_block) {
   TileItem item;
-  item.column = tile % work.column_tiles * P::kColumns;
-  item.row = tile / work.column_tiles % work.row_tiles * P::kRows;
-  item.image = tile / work.column_tiles / work.row_tiles;
+  const TileAt at = tile_at(work, tile);
+  item.column = at.column * P::kColumns;
+  item.row = at.row * P::kRows;
+  item.image = at.image;
   item.channel = channel_block * P::kChannels;
   item.channels = p.c - item.channel < P::kChannels ? p.c - item.channel : P::kChannels;
   return item;
@@ -957,14 +958,27 @@ __global__ void __launch_bounds__(P::kThreads, P::kCtasPerMultiprocessor)
 }
 
 constexpr int kTotalThreads = 256;
+// Partial planes that a thread reads at once.
+constexpr int kPlanesAtOnce = 8;
 
 // Adds the partial planes of the blocks of boxes, ascending.
 template <typename T>
 __global__ void __launch_bounds__(kTotalThreads) add_partials(const Compute<T>* partials, T* grad_input, int64_t numel,
                                                               int32_t blocks) {
+  wait_for_kernel_before();
   for (int64_t i = grid_thread(); i < numel; i += grid_threads()) {
     Compute<T> total = Compute<T>(0);
-    for (int32_t block = 0; block < blocks; ++block) total = total + partials[block * numel + i];
+    for (int32_t first = 0; first < blocks; first += kPlanesAtOnce) {
+      Compute<T> planes[kPlanesAtOnce];
+#pragma unroll
+      for (int k = 0; k < kPlanesAtOnce; ++k) {
+        planes[k] = first + k < blocks ? partials[(first + k) * numel + i] : Compute<T>(0);
+      }
+#pragma unroll
+      for (int k = 0; k < kPlanesAtOnce; ++k) {
+        if (first + k < blocks) total = total + planes[k];
+      }
+    }
     grad_input[i] = narrow<T>(total);
   }
 }

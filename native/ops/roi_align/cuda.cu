@@ -256,14 +256,15 @@ constexpr int64_t kMaxRecordBytes = int64_t{256} << 20;
 // Items are handed out by a 32-bit counter.
 constexpr int64_t kMaxItems = int64_t{1} << 30;
 
-// Detection heads pool to 7 x 7 bins, whose constants save address arithmetic, or to 14 x 14. 64 sums of 4 bytes a lane,
-// 32 of 8; with the producer 8 warps: a ninth would cost 128 -> 96 registers.
+// Detection heads pool to 7 x 7 or 14 x 14 bins, whose constants save address arithmetic and allow wider reads. 64 sums of
+// 4 bytes a lane, 32 of 8; with the producer 8 warps: a ninth would cost 128 -> 96 registers.
 constexpr int kBoxHeadBins = 7;
+constexpr int kMaskHeadBins = 14;
 template <typename T>
 using BoxHeadTile = TileShape<T, 7, 4, sizeof(T) == 8 ? 1 : 2, 2, kBoxHeadBins, kBoxHeadBins>;
 // More bins make fat stages: one CTA a multiprocessor, a large tile so that each is copied to few, 32 channels.
-template <typename T>
-using WideTile = TileShape<T, 13, sizeof(T) == 8 ? 4 : 10, 1, 1, kMostBins, 0>;
+template <typename T, int kBinsOnAxis, int kPooledSize>
+using WideTile = TileShape<T, 13, sizeof(T) == 8 ? 4 : 10, 1, 1, kBinsOnAxis, kPooledSize>;
 
 // Everything the tile path keeps in the workspace; `applies` is decided by the shapes alone.
 template <class P>
@@ -280,7 +281,8 @@ struct TilePlan {
     if (p.pooled_h > P::kMaxBins || p.pooled_w > P::kMaxBins) return false;
     const int64_t tiles = p.n * ceil_div(p.h, P::kRows) * ceil_div(p.w, P::kColumns);
     const int64_t blocks = ceil_div(p.c, P::kChannels) * ceil_div(p.num_rois, p.rois_per_block);
-    const int64_t records = ceil_div(p.h, kUnitRows) + ceil_div(p.w, kUnitColumns);
+    const int64_t records = int64_t{RecordPlaces(p.h, kUnitRows, P::kConsumers).count()} +
+                            RecordPlaces(p.w, kUnitColumns, P::kColumnUnits).count();
     if (entry_capacity(p.w, p.pooled_w, kUnitColumns) > kMostEntries) return false;
     if (entry_capacity(p.h, p.pooled_h, kUnitRows) > kMostEntries) return false;
     return tiles <= kMaxItems && tiles * blocks <= kMaxItems &&
@@ -291,7 +293,7 @@ struct TilePlan {
 
  private:
   TilePlan(const Problem& p, void* workspace, WorkspaceLayout layout)
-      : applies(can_apply(p)), tables(p, workspace, &layout) {
+      : applies(can_apply(p)), tables(p, P::kColumnUnits, P::kConsumers, workspace, &layout) {
     if (!applies) return;
     work.rows = P::kRows;
     work.columns = P::kColumns;
@@ -301,11 +303,13 @@ struct TilePlan {
     work.box_blocks = static_cast<int32_t>(ceil_div(p.num_rois, p.rois_per_block));
     work.mask_words = static_cast<int32_t>(ceil_div(p.num_rois, 32));
     work.tiles = p.n * work.row_tiles * work.column_tiles;
+    work.across = Divider(work.column_tiles);
+    work.down = Divider(work.row_tiles);
     const int64_t tiles = work.tiles;
     work.masks = workspace_array<uint32_t>(workspace, layout.reserve<uint32_t>(tiles * work.mask_words));
     work.counts = workspace_array<int32_t>(workspace, layout.reserve<int32_t>(tiles));
     work.order = workspace_array<int32_t>(workspace, layout.reserve<int32_t>(tiles));
-    work.next = workspace_array<int32_t>(workspace, layout.reserve<int32_t>(2));
+    work.next = workspace_array<int32_t>(workspace, layout.reserve<int32_t>(kCounters));
     if (work.box_blocks > 1) {
       partials = workspace_array<C>(workspace, layout.reserve<C>(work.box_blocks * p.input_numel));
     }
@@ -337,12 +341,12 @@ Status run_tiles(const Problem& p, const BackwardBuffers<typename P::T>& b, cons
                  size_t shared_bytes, int multiprocessors, Stream stream) {
   using T = typename P::T;
   const TileWork& work = plan.work;
-  const cudaError_t cleared = cudaMemsetAsync(work.next, 0, 2 * sizeof(int32_t), static_cast<cudaStream_t>(stream));
-  if (cleared != cudaSuccess) return cuda_failure(cleared, "roi_align_backward counters");
+  BARACUDA_RETURN_IF_FAILED(
+      launch_kernel("roi_align_backward counter kernel", clear_counters, 1, 32, 0, stream, work.next));
   const uint32_t table_blocks = blocks_for(2 * static_cast<int64_t>(p.num_rois), kPrepareWarps);
-  BARACUDA_RETURN_IF_FAILED(launch_kernel("roi_align_backward box kernel", prepare_boxes<typename P::C>,
-                                          kMarkBlocks + table_blocks, kPrepareThreads, 0, stream, p, b.rois,
-                                          plan.tables, work));
+  BARACUDA_RETURN_IF_FAILED(launch_early("roi_align_backward box kernel", prepare_boxes<typename P::C>,
+                                         kMarkBlocks + table_blocks, kPrepareThreads, 0, stream, p, b.rois,
+                                         plan.tables, work));
   BARACUDA_RETURN_IF_FAILED(allow_shared_bytes("roi_align_backward kernel", sum_tiles<P>, shared_bytes));
   const TileOutput<T> out{b.grad_input, plan.partials, static_cast<int64_t>(p.h) * p.w, p.input_numel};
   const int64_t items = static_cast<int64_t>(work.tiles) * work.channel_blocks * work.box_blocks;
@@ -351,9 +355,9 @@ Status run_tiles(const Problem& p, const BackwardBuffers<typename P::T>& b, cons
                                          static_cast<uint32_t>(at_most(items, resident)), P::kThreads, shared_bytes,
                                          stream, p, b, plan.tables, work, out, stages));
   if (plan.partials == nullptr) return Status::kOk;
-  return launch_kernel("roi_align_backward partial sum kernel", add_partials<T>,
-                       blocks_for(p.input_numel, kTotalThreads), kTotalThreads, 0, stream, plan.partials, b.grad_input,
-                       p.input_numel, work.box_blocks);
+  return launch_early("roi_align_backward partial sum kernel", add_partials<T>,
+                      blocks_for(p.input_numel, kTotalThreads), kTotalThreads, 0, stream, plan.partials, b.grad_input,
+                      p.input_numel, work.box_blocks);
 }
 
 // Takes the tile path in this shape if the problem and the machine allow it; `done` says whether.
@@ -378,7 +382,10 @@ Status try_tiles(const Problem& p, const BackwardBuffers<typename P::T>& b, void
 template <typename T, class Use>
 auto with_tile_shape(const Problem& p, Use use) {
   if (p.pooled_h == kBoxHeadBins && p.pooled_w == kBoxHeadBins) return use(BoxHeadTile<T>());
-  return use(WideTile<T>());
+  if (p.pooled_h == kMaskHeadBins && p.pooled_w == kMaskHeadBins) {
+    return use(WideTile<T, kMaskHeadBins, kMaskHeadBins>());
+  }
+  return use(WideTile<T, kMostBins, 0>());
 }
 
 template <typename T>

@@ -16,6 +16,9 @@ namespace {
 constexpr int kUnitColumns = 4;
 constexpr int kUnitRows = 2;
 
+// What one bulk copy moves is a whole number of these bytes and lies at a multiple of them.
+constexpr int kBulkBytes = 16;
+
 // A lane of a warp is a bin when a box is tabulated, and records have 8 bits for bins.
 constexpr int kMostBins = 16;
 
@@ -52,34 +55,63 @@ inline int64_t entry_capacity(int64_t extent, int64_t bins, int64_t unit) {
 // Records have 16 bits for an entry's number.
 constexpr int64_t kMostEntries = 0xfffe;
 
+// How the records of one axis of a box lie: tile by tile, each tile's side by side and filled up to whole vectors. Units
+// beyond the image, as far as the last tile reaches, have records too.
+struct RecordPlaces {
+  int32_t tile_units, pitch, tiles;
+
+  RecordPlaces(int64_t extent, int32_t unit, int32_t units_of_tile)
+      : tile_units(units_of_tile),
+        pitch(pitch_of(units_of_tile)),
+        tiles(static_cast<int32_t>(ceil_div(extent, int64_t{unit} * units_of_tile))) {}
+  BARACUDA_HD static constexpr int32_t pitch_of(int32_t units_of_tile) {
+    constexpr int32_t kStep = kBulkBytes / static_cast<int32_t>(sizeof(UnitRecord));
+    return (units_of_tile + kStep - 1) / kStep * kStep;
+  }
+  BARACUDA_HD int32_t count() const { return tiles * pitch; }
+  __device__ int32_t place(int32_t unit) const { return unit / tile_units * pitch + unit % tile_units; }
+};
+
+// Entries of a kind that one bulk copy moves together.
+template <class Entry>
+constexpr int32_t kBulkEntries = sizeof(Entry) < kBulkBytes ? kBulkBytes / static_cast<int32_t>(sizeof(Entry)) : 1;
+
 // The boxes of a problem as tiles want them.
 template <typename C>
 struct TileTables {
   using XEntry = UnitWeights<C, kUnitColumns>;
   using YEntry = UnitWeights<C, kUnitRows>;
 
-  int32_t x_units, y_units, x_capacity, y_capacity;
+  RecordPlaces x_places, y_places;
+  int32_t x_capacity, y_capacity;
   Box<C>* boxes;
-  UnitRecord* x_records;  // [num_rois][x_units]
-  UnitRecord* y_records;  // [num_rois][y_units]
+  UnitRecord* x_records;  // [num_rois][x_places.count()]
+  UnitRecord* y_records;  // [num_rois][y_places.count()]
   XEntry* x_entries;      // [num_rois][x_capacity]
   YEntry* y_entries;      // [num_rois][y_capacity]
 
-  TileTables(const Problem& p, void* workspace, WorkspaceLayout* layout)
-      : x_units(static_cast<int32_t>(ceil_div(p.w, kUnitColumns))),
-        y_units(static_cast<int32_t>(ceil_div(p.h, kUnitRows))),
+  TileTables(const Problem& p, int32_t x_tile_units, int32_t y_tile_units, void* workspace, WorkspaceLayout* layout)
+      : x_places(p.w, kUnitColumns, x_tile_units),
+        y_places(p.h, kUnitRows, y_tile_units),
         x_capacity(static_cast<int32_t>(entry_capacity(p.w, p.pooled_w, kUnitColumns))),
         y_capacity(static_cast<int32_t>(entry_capacity(p.h, p.pooled_h, kUnitRows))) {
     const int64_t rois = p.num_rois;
+    // A box's entries begin where a bulk copy can.
+    x_capacity = (x_capacity + kBulkEntries<XEntry> - 1) / kBulkEntries<XEntry> * kBulkEntries<XEntry>;
+    y_capacity = (y_capacity + kBulkEntries<YEntry> - 1) / kBulkEntries<YEntry> * kBulkEntries<YEntry>;
     boxes = workspace_array<Box<C>>(workspace, layout->reserve<Box<C>>(rois));
-    x_records = workspace_array<UnitRecord>(workspace, layout->reserve<UnitRecord>(rois * x_units));
-    y_records = workspace_array<UnitRecord>(workspace, layout->reserve<UnitRecord>(rois * y_units));
+    x_records = workspace_array<UnitRecord>(workspace, layout->reserve<UnitRecord>(rois * x_places.count()));
+    y_records = workspace_array<UnitRecord>(workspace, layout->reserve<UnitRecord>(rois * y_places.count()));
     x_entries = workspace_array<XEntry>(workspace, layout->reserve<XEntry>(rois * x_capacity));
     y_entries = workspace_array<YEntry>(workspace, layout->reserve<YEntry>(rois * y_capacity));
   }
 
-  __device__ UnitRecord x_record(int64_t r, int32_t unit) const { return x_records[r * x_units + unit]; }
-  __device__ UnitRecord y_record(int64_t r, int32_t unit) const { return y_records[r * y_units + unit]; }
+  __device__ UnitRecord x_record(int64_t r, int32_t unit) const {
+    return x_records[r * x_places.count() + x_places.place(unit)];
+  }
+  __device__ UnitRecord y_record(int64_t r, int32_t unit) const {
+    return y_records[r * y_places.count() + y_places.place(unit)];
+  }
 };
 
 // The work of a launch: which boxes touch which tile, the tiles in descending order of their box counts, and the
@@ -87,14 +119,25 @@ struct TileTables {
 struct TileWork {
   int32_t rows, columns;  // pixels of a tile
   int32_t row_tiles, column_tiles, channel_blocks;
-  int32_t tiles;       // images x row tiles x column tiles
-  int32_t mask_words;  // per tile
-  int32_t box_blocks;  // S of the canonical order
-  uint32_t* masks;     // [tiles][mask_words]
-  int32_t* counts;     // [tiles]
-  int32_t* order;      // [tiles]
-  int32_t* next;       // [2]: the work counter, and the ticket of the ordering; 0 at the start
+  int32_t tiles;         // images x row tiles x column tiles
+  Divider across, down;  // by column_tiles and row_tiles
+  int32_t mask_words;    // per tile
+  int32_t box_blocks;    // S of the canonical order
+  uint32_t* masks;       // [tiles][mask_words]
+  int32_t* counts;       // [tiles]
+  int32_t* order;        // [tiles]
+  int32_t* next;         // [2]: the work counter, and the ticket of the ordering; 0 at the start
 };
+
+// Where a tile lies, in tiles.
+struct TileAt {
+  int32_t image, row, column;
+};
+__device__ __forceinline__ TileAt tile_at(const TileWork& work, int32_t tile) {
+  const uint32_t above = work.across.divide(static_cast<uint32_t>(tile)), image = work.down.divide(above);
+  return {static_cast<int32_t>(image), static_cast<int32_t>(above) - static_cast<int32_t>(image) * work.row_tiles,
+          tile - static_cast<int32_t>(above) * work.column_tiles};
+}
 
 // --- weights --------------------------------------------------------------------------------------------------------
 
@@ -123,8 +166,8 @@ __device__ __forceinline__ UnitRecord record_of(int32_t unit, int32_t bins, cons
 
 // One warp tabulates one axis of one box.
 template <typename C, int kPixels>
-__device__ void tabulate_units(const Axis<C>& axis, int32_t bins, int32_t units, int32_t capacity, UnitRecord* records,
-                               UnitWeights<C, kPixels>* entries) {
+__device__ void tabulate_units(const Axis<C>& axis, int32_t bins, const RecordPlaces& places, int32_t capacity,
+                               UnitRecord* records, UnitWeights<C, kPixels>* entries) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const PixelRange pixels = lane < bins ? bin_pixels(axis, lane) : PixelRange{0, -1};
   UnitRange own{0, -1};
@@ -145,7 +188,7 @@ __device__ void tabulate_units(const Axis<C>& axis, int32_t bins, int32_t units,
   const bool falls = __all_sync(kAllLanes, !follows || (own.first <= first_before && own.last <= last_before));
   const uint32_t gapless = some == 0 ? 0 : some >> (__ffs(static_cast<int>(some)) - 1);
   if (total > capacity || (gapless & (gapless + 1)) != 0 || !(rises || falls)) {
-    for (int32_t unit = lane; unit < units; unit += 32) records[unit].bits = kUntabulated;
+    for (int32_t i = lane; i < places.count(); i += 32) records[i].bits = kUntabulated;
     return;
   }
   // Units that no bin touches need no search; those that some touch are few and mostly fit a warp.
@@ -157,14 +200,19 @@ __device__ void tabulate_units(const Axis<C>& axis, int32_t bins, int32_t units,
     touched.first = first < touched.first ? first : touched.first;
     touched.last = last > touched.last ? last : touched.last;
   }
-  for (int32_t unit = lane; unit < units; unit += 32) {
-    if (unit < touched.first || unit > touched.last) records[unit] = UnitRecord::make(unit < touched.first ? 0 : total, 0, 0);
+  for (int32_t i = lane; i < places.count(); i += 32) {
+    const int32_t tile = i / places.pitch, within = i - tile * places.pitch;
+    const int32_t unit = tile * places.tile_units + within;
+    const bool fills_up = within >= places.tile_units;
+    if (fills_up || unit < touched.first || unit > touched.last) {
+      records[i] = UnitRecord::make(fills_up || unit < touched.first ? 0 : total, 0, 0);
+    }
   }
   UnitRecord held{0};  // of unit touched.first + lane
   for (int32_t base = touched.first; base <= touched.last; base += 32) {
     const UnitRecord record = record_of(base + lane, bins, own);
     if (base == touched.first) held = record;
-    if (base + lane <= touched.last) records[base + lane] = record;
+    if (base + lane <= touched.last) records[places.place(base + lane)] = record;
   }
   const bool all_held = touched.last - touched.first < 32;
   // A weight a lane and step, bin by bin; a division and a bisection each.
@@ -209,9 +257,9 @@ struct BoxReach {
   PixelRange y, x;
 };
 
-// Blocks that mark tiles; each works out where all boxes lie, a window of them at a time, a box a thread. With as many
-// others they fit beside each other on any machine of the last years.
-constexpr int kPrepareThreads = 1024;
+// Blocks that mark tiles; each works out where all boxes lie, a window of them at a time, a box a thread. The others
+// tabulate, which takes most instructions: blocks of half the size spread them over twice as many multiprocessors.
+constexpr int kPrepareThreads = 512;
 constexpr int kPrepareWarps = kPrepareThreads / 32;
 constexpr int kMarkBlocks = 64;
 constexpr int kWindow = kPrepareThreads;
@@ -255,8 +303,8 @@ __device__ void order_tiles(const TileWork& work, int32_t* classes) {
 template <typename C>
 __device__ void mark_tiles(const Problem& p, const C* rois, const TileWork& work, int32_t block, BoxReach* window) {
   const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
-  for (int64_t tile = block + static_cast<int64_t>(threadIdx.x) * kMarkBlocks; tile < work.tiles;
-       tile += int64_t{kPrepareThreads} * kMarkBlocks) {
+  for (int32_t tile = block + static_cast<int32_t>(threadIdx.x) * kMarkBlocks; tile < work.tiles;
+       tile += kPrepareThreads * kMarkBlocks) {
     work.counts[tile] = 0;
   }
   for (int32_t first = 0; first < p.num_rois; first += kWindow) {
@@ -271,20 +319,19 @@ __device__ void mark_tiles(const Problem& p, const C* rois, const TileWork& work
     }
     __syncthreads();
     const int32_t words = static_cast<int32_t>(ceil_div(boxes, 32));
-    for (int64_t tile = block; tile < work.tiles; tile += kMarkBlocks) {
-      const int32_t column = static_cast<int32_t>(tile % work.column_tiles) * work.columns;
-      const int32_t row = static_cast<int32_t>(tile / work.column_tiles % work.row_tiles) * work.rows;
-      const int32_t image = static_cast<int32_t>(tile / work.column_tiles / work.row_tiles);
+    for (int32_t tile = block; tile < work.tiles; tile += kMarkBlocks) {
+      const TileAt at = tile_at(work, tile);
+      const int32_t column = at.column * work.columns, row = at.row * work.rows;
       int32_t count = 0;
       for (int32_t word = warp; word < words; word += kPrepareWarps) {
         const int32_t i = word * 32 + lane;
         bool touched = false;
-        if (i < boxes && window[i].image == image) {
+        if (i < boxes && window[i].image == at.image) {
           const PixelRange y = window[i].y, x = window[i].x;
           touched = y.first < row + work.rows && y.last >= row && x.first < column + work.columns && x.last >= column;
         }
         const uint32_t mask = __ballot_sync(kAllLanes, touched);
-        if (lane == 0) work.masks[tile * work.mask_words + first / 32 + word] = mask;
+        if (lane == 0) work.masks[static_cast<int64_t>(tile) * work.mask_words + first / 32 + word] = mask;
         count += __popc(mask);
       }
       if (lane == 0 && count > 0) atomicAdd(&work.counts[tile], count);
@@ -292,8 +339,14 @@ __device__ void mark_tiles(const Problem& p, const C* rois, const TileWork& work
   }
 }
 
+// Clears the counters; a launch of its own, because the next one may then start before it ends.
+constexpr int kCounters = 2;
+__global__ void __launch_bounds__(32) clear_counters(int32_t* next) {
+  if (threadIdx.x < kCounters) next[threadIdx.x] = 0;
+}
+
 // The first kMarkBlocks blocks mark tiles, and the one that finishes last orders them; the others tabulate, an axis of a
-// box a warp.
+// box a warp. Launched early: nothing but the counters is another kernel's.
 template <typename C>
 __global__ void __launch_bounds__(kPrepareThreads)
     prepare_boxes(Problem p, const C* rois, TileTables<C> tables, TileWork work) {
@@ -301,22 +354,23 @@ __global__ void __launch_bounds__(kPrepareThreads)
   if (blockIdx.x >= kMarkBlocks) {
     const int64_t job = (static_cast<int64_t>(blockIdx.x) - kMarkBlocks) * kPrepareWarps + threadIdx.x / 32;
     const int64_t r = job / 2;
-    if (r >= p.num_rois) return;
+    if (r >= p.num_rois) return wait_for_kernel_before();
     const Box<C> box = make_box(rois + 5 * r, p);
     if (job % 2 == 0) {
       if (threadIdx.x % 32 == 0) tables.boxes[r] = box;
-      if (box.image < 0) return;
-      tabulate_units(box.y, p.pooled_h, tables.y_units, tables.y_capacity, tables.y_records + r * tables.y_units,
-                     tables.y_entries + r * tables.y_capacity);
+      if (box.image < 0) return wait_for_kernel_before();
+      tabulate_units(box.y, p.pooled_h, tables.y_places, tables.y_capacity,
+                     tables.y_records + r * tables.y_places.count(), tables.y_entries + r * tables.y_capacity);
     } else if (box.image >= 0) {
-      tabulate_units(box.x, p.pooled_w, tables.x_units, tables.x_capacity, tables.x_records + r * tables.x_units,
-                     tables.x_entries + r * tables.x_capacity);
+      tabulate_units(box.x, p.pooled_w, tables.x_places, tables.x_capacity,
+                     tables.x_records + r * tables.x_places.count(), tables.x_entries + r * tables.x_capacity);
     }
-    return;
+    return wait_for_kernel_before();
   }
   mark_tiles(p, rois, work, static_cast<int32_t>(blockIdx.x), window);
   __shared__ bool last;
   __threadfence();
+  wait_for_kernel_before();
   __syncthreads();
   if (threadIdx.x == 0) last = atomicAdd(&work.next[1], 1) == kMarkBlocks - 1;
   __syncthreads();

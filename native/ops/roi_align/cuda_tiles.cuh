@@ -3,9 +3,9 @@
 //
 // A CTA owns a tile of pixels for a block of channels, and within it a warp owns two rows: a lane is a channel, so that
 // weights and control flow are the same for the whole warp. One producer warp walks the boxes that touch the tile in
-// ascending order; for each it sends the box's gradient bins (one bulk copy) and the tile's weights on their way to the
-// next stage. A consumer adds, for every unit of its columns and every bin that the unit meets, ascending, the bin's sum over
-// its two rows (ascending) to the unit's pixels: the canonical order.
+// ascending order, a box a lane; each lane sends its box's gradient bins and the tile's weights on their way to the next
+// stage by a few bulk copies. A consumer adds, for every unit of its columns and every bin that the unit meets,
+// ascending, the bin's sum over its two rows (ascending) to the unit's pixels: the canonical order.
 //
 // A pixel of a unit whose weight is 0 still takes fma(0, t, sum). For finite t that changes no sum but a zero's sign,
 // which the total's +0 start absorbs. Where t is not finite the sum becomes infinite or NaN and stays so: the warp then
@@ -39,9 +39,11 @@ struct TileShape {
   static constexpr int kCtasPerMultiprocessor = kCtas;
   static constexpr int kMaxBins = kBinsOnAxis;  // that an axis may have
   static constexpr int kPooled = kPooledSize;   // bins of both axes, if they are known here; else 0
-  // Entries of a stage that a lane of the producer copies.
-  static constexpr int kXSlots = (kMaxBins * kColumnUnits + 31) / 32;
-  static constexpr int kYSlots = (kMaxBins * kConsumers + 31) / 32;
+  // A warp whose rows meet at most so many ph adds a bin's ph up wherever it needs the bin; others do it once, for all
+  // the bins, and keep the sums in shared memory.
+  static constexpr int kSummedInPlace = kMaxBins > 8 ? 0 : 2;
+  // The bins whose sums are kept at a time.
+  static constexpr int kKeptBins = sizeof(C) == 8 && kMaxBins > 8 ? 8 : kMaxBins;
   static constexpr int kMaxStages = 6;  // measured elsewhere: 6 beat 4 by 3 %, a seventh no longer fits twice
 };
 
@@ -50,8 +52,8 @@ struct TileItem {
   int32_t image, row, column, channel, channels;
 };
 
-// What travels with a stage.
-enum StageFlags : int32_t { kHasBox, kUntabulatedBox, kLastOfItem, kExit };
+// What travels with a stage; all but the flags only where an item ends. From kLastOfItem on the flags end an item.
+enum StageFlags : int32_t { kHasBox = 1, kUntabulatedBox = 2, kLastOfItem = 4, kExit = 8 };
 struct alignas(16) StageHeader {
   int32_t flags;
   int32_t tile;
@@ -63,8 +65,10 @@ struct alignas(16) StageHeader {
 template <class P>
 struct StageLayout {
   using C = typename P::C;
-  static constexpr uint32_t kXRecordBytes = (P::kColumnUnits * 4 + 15) & ~15;
-  static constexpr uint32_t kYRecordBytes = (P::kConsumers * 4 + 15) & ~15;
+  static constexpr uint32_t kXRecordBytes = RecordPlaces::pitch_of(P::kColumnUnits) * sizeof(UnitRecord);
+  static constexpr uint32_t kYRecordBytes = RecordPlaces::pitch_of(P::kConsumers) * sizeof(UnitRecord);
+  // Where copies begin and end with others' entries.
+  static constexpr uint32_t kOtherEntries = 2 * (kBulkEntries<UnitWeights<C, kUnitRows>> - 1);
 
   int32_t bins, pooled_h, pooled_w;
   uint32_t header_at, x_records_at, y_records_at, x_at, y_at, stage_bytes;
@@ -78,19 +82,31 @@ struct StageLayout {
     y_records_at = x_records_at + kXRecordBytes;
     x_at = y_records_at + kYRecordBytes;
     y_at = x_at + static_cast<uint32_t>(pooled_w) * P::kColumnUnits * sizeof(UnitWeights<C, kUnitColumns>);
-    stage_bytes = y_at + static_cast<uint32_t>(pooled_h) * P::kConsumers * sizeof(UnitWeights<C, kUnitRows>);
+    stage_bytes = y_at + (static_cast<uint32_t>(pooled_h) * P::kConsumers + kOtherEntries) *
+                             sizeof(UnitWeights<C, kUnitRows>);
     stage_bytes = (stage_bytes + 15) & ~15u;
   }
 };
 
-// A warp's transposition strip: 32 channels of a part of a tile's row, each 4 words longer than it needs so that 16-byte
-// accesses meet no conflict. The part is 16 or 8 columns, whole runs of 16 bytes in every type.
+// A bin's sums over a warp's two rows, in a lane's channels.
+template <class P>
+struct alignas(P::kChannelsPerLane * kUnitRows * sizeof(typename P::C)) BinSums {
+  typename P::C value[P::kChannelsPerLane][kUnitRows];
+};
+
+// A warp's strip holds each lane's sums of bins while boxes are added, and in the end transposes: 32 channels of a part
+// of a tile's row, each 4 words longer than it needs so that 16-byte accesses meet no conflict. The part is 16 or 8
+// columns, whole runs of 16 bytes in every type.
 template <class P>
 constexpr int kStripColumns = P::kColumns % 16 == 0 ? 16 : 8;
 template <class P>
 constexpr int kStripPitch = kStripColumns<P> + 4;
 template <class P>
-constexpr uint32_t kStripBytes = 32 * kStripPitch<P> * sizeof(typename P::C);
+constexpr uint32_t kTransposedBytes = 32 * kStripPitch<P> * sizeof(typename P::C);
+template <class P>
+constexpr uint32_t kKeptBytes = 32 * P::kKeptBins * sizeof(BinSums<P>);
+template <class P>
+constexpr uint32_t kStripBytes = kTransposedBytes<P> > kKeptBytes<P> ? kTransposedBytes<P> : kKeptBytes<P>;
 
 // What a tile's sums become: the result, rounded once, or with several blocks of boxes a partial plane.
 template <typename T>
@@ -136,29 +152,14 @@ __device__ __forceinline__ void bulk_copy(void* to, const void* from, uint32_t b
       : "memory");
 }
 
-// Copies kBytes (4, 8 or 16) from memory to shared memory while the thread goes on.
-template <int kBytes>
-__device__ __forceinline__ void async_copy(void* to, const void* from) {
-  asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(shared_address(to)), "l"(from), "n"(kBytes)
-               : "memory");
-}
-// The same for 4 bytes, or zeros without reading.
-__device__ __forceinline__ void async_copy_or_zero(void* to, const void* from, bool reads) {
-  asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(shared_address(to)), "l"(from), "r"(reads ? 4 : 0)
-               : "memory");
-}
-// An arrival at `barrier` once all the thread's copies have arrived. It is one of those that the barrier counts.
-__device__ __forceinline__ void async_copies_arrive(uint32_t barrier) {
-  asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(barrier) : "memory");
-}
-
 template <class P>
 __device__ __forceinline__ TileItem place_of(const Problem& p, const TileWork& work, int32_t tile,
                                              int32_t channel_block) {
   TileItem item;
-  item.column = tile % work.column_tiles * P::kColumns;
-  item.row = tile / work.column_tiles % work.row_tiles * P::kRows;
-  item.image = tile / work.column_tiles / work.row_tiles;
+  const TileAt at = tile_at(work, tile);
+  item.column = at.column * P::kColumns;
+  item.row = at.row * P::kRows;
+  item.image = at.image;
   item.channel = channel_block * P::kChannels;
   item.channels = p.c - item.channel < P::kChannels ? p.c - item.channel : P::kChannels;
   return item;
@@ -171,40 +172,59 @@ struct Ring {
   char* stages;
   uint32_t full, empty;  // shared addresses of the first stage's barriers; 8 bytes a stage
   uint32_t stage_bytes;
-  int32_t count;
-  int32_t index = 0;
-  uint32_t phase = 0;
+  uint32_t count;
+  uint32_t place = 0;  // the stage's number, above the phase: one register, of which the sums leave few
 
-  __device__ __forceinline__ char* stage() const { return stages + index * stage_bytes; }
-  __device__ __forceinline__ uint32_t full_here() const { return full + static_cast<uint32_t>(index) * 8; }
-  __device__ __forceinline__ uint32_t empty_here() const { return empty + static_cast<uint32_t>(index) * 8; }
+  __device__ __forceinline__ uint32_t index() const { return place >> 1; }
+  __device__ __forceinline__ uint32_t phase() const { return place & 1; }
+  __device__ __forceinline__ char* stage() const { return stages + index() * stage_bytes; }
+  __device__ __forceinline__ uint32_t full_here() const { return full + index() * 8; }
+  __device__ __forceinline__ uint32_t empty_here() const { return empty + index() * 8; }
   __device__ __forceinline__ void advance() {
-    if (++index == count) {
-      index = 0;
-      phase ^= 1;
-    }
+    place += 2;
+    if (index() == count) place = phase() ^ 1;
   }
 };
 
-// Up to 32 boxes of a tile, one a lane, and where their weights lie. All of them are looked up at once and one batch
-// ahead, because every lookup is a trip to memory.
+// A tile's records of one axis of a box, as they lie in a stage.
+template <int kUnits>
+struct TileRecords {
+  static constexpr int kPitch = RecordPlaces::pitch_of(kUnits);
+  static constexpr int kVectors = kPitch * static_cast<int>(sizeof(UnitRecord)) / kBulkBytes;
+  uint4 vectors[kVectors];
+
+  __device__ __forceinline__ void load(const UnitRecord* records) {
+#pragma unroll
+    for (int i = 0; i < kVectors; ++i) vectors[i] = reinterpret_cast<const uint4*>(records)[i];
+  }
+  __device__ __forceinline__ void store(char* to) const {
+#pragma unroll
+    for (int i = 0; i < kVectors; ++i) reinterpret_cast<uint4*>(to)[i] = vectors[i];
+  }
+  __device__ __forceinline__ UnitRecord first() const { return {vectors[0].x}; }
+  __device__ __forceinline__ UnitRecord last() const {
+    constexpr int kAt = (kUnits - 1) % 4;
+    const uint4& four = vectors[(kUnits - 1) / 4];
+    return {kAt == 0 ? four.x : kAt == 1 ? four.y : kAt == 2 ? four.z : four.w};
+  }
+};
+
+// Up to 32 boxes of a tile, one a lane, and their records. All of them are looked up at once and one batch ahead,
+// because every lookup is a trip to memory.
 template <class P>
 struct Batch {
   int32_t tile, block, count;
   bool ends_item, exits;
   TileItem item;
-  // The lane's box, and the records of the first and the last unit of the tile.
+  // The lane's box.
   int32_t box;
-  UnitRecord x_first, x_last, y_first, y_last;
+  TileRecords<P::kColumnUnits> x;
+  TileRecords<P::kConsumers> y;
 
   __device__ void look_up(const TileTables<typename P::C>& tables, int lane) {
     if (lane >= count) return;
-    const int32_t x_unit = item.column / kUnitColumns, y_unit = item.row / kUnitRows;
-    const int32_t x_end = x_unit + P::kColumnUnits, y_end = y_unit + P::kConsumers;
-    x_first = tables.x_record(box, x_unit);
-    x_last = tables.x_record(box, (x_end < tables.x_units ? x_end : tables.x_units) - 1);
-    y_first = tables.y_record(box, y_unit);
-    y_last = tables.y_record(box, (y_end < tables.y_units ? y_end : tables.y_units) - 1);
+    x.load(tables.x_records + (static_cast<int64_t>(box) * tables.x_places.tiles + item.column / P::kColumns) * x.kPitch);
+    y.load(tables.y_records + (static_cast<int64_t>(box) * tables.y_places.tiles + item.row / P::kRows) * y.kPitch);
   }
 };
 
@@ -222,25 +242,40 @@ __device__ __forceinline__ int bit_of_rank(uint32_t word, int rank) {
   return place;
 }
 
-// Hands out batches in order. What the next items need is fetched ahead, one step of the chain ticket -> tile -> mask an
-// item.
+// Hands out batches in order. What the item after the current one needs is fetched ahead, a step at a time: ticket, then
+// tile, then mask.
 template <class P>
 class BatchQueue {
  public:
   __device__ BatchQueue(const Problem& p, const TileTables<typename P::C>& tables, const TileWork& work, int lane)
       : p_(p), tables_(tables), work_(work), lane_(lane), items_(work.tiles * work.channel_blocks * work.box_blocks) {
-    tickets_[0] = take();
-    tickets_[1] = take();
-    tickets_[2] = take();
-    tiles_[0] = tile_of(tickets_[0]);
-    tiles_[1] = tile_of(tickets_[1]);
-    mask_ = first_mask(tickets_[0], tiles_[0]);
-    begin_item();
+    // The first two rounds are dealt out, heavy items with light ones: where items are few, whoever came first would draw
+    // several and leave others none.
+    ticket_ = static_cast<int32_t>(blockIdx.x);
+    tile_ = tile_of(ticket_);
+    const uint32_t mask = first_mask(ticket_, tile_);
+    next_ticket_ = static_cast<int32_t>(2 * gridDim.x - 1 - blockIdx.x);
+    next_tile_ = tile_of(next_ticket_);
+    next_mask_ = first_mask(next_ticket_, next_tile_);
+    steps_ = kSteps;
+    begin_item(mask);
+  }
+
+  // A step towards the next item; to be called where its loads may take their time.
+  __device__ void advance() {
+    if (steps_ == kSteps) return;
+    if (steps_ == 0) {
+      next_ticket_ = __shfl_sync(kAllLanes, drawn_, 0) + static_cast<int32_t>(2 * gridDim.x);
+      next_tile_ = tile_of(next_ticket_);
+    } else {
+      next_mask_ = first_mask(next_ticket_, next_tile_);
+    }
+    ++steps_;
   }
 
   __device__ Batch<P> next() {
     Batch<P> batch{};
-    batch.exits = tickets_[0] >= items_;
+    batch.exits = ticket_ >= items_;
     if (batch.exits) return batch;
     while (taken_ == total_ && (chunk_ + 32) * 32 < last_) begin_chunk(chunk_ + 32, load_mask(tile_, chunk_ + 32));
     batch.tile = tile_;
@@ -259,22 +294,17 @@ class BatchQueue {
     batch.look_up(tables_, lane_);
     taken_ += batch.count;
     batch.ends_item = taken_ == total_ && (chunk_ + 32) * 32 >= last_;
-    if (batch.ends_item) {
-      tickets_[0] = tickets_[1];
-      tickets_[1] = tickets_[2];
-      tickets_[2] = take();
-      tiles_[0] = tiles_[1];
-      tiles_[1] = tile_of(tickets_[1]);
-      begin_item();
-    }
+    if (batch.ends_item) begin_next_item();
     return batch;
   }
 
  private:
-  __device__ int32_t take() {
-    int32_t ticket = 0;
-    if (lane_ == 0) ticket = atomicAdd(&work_.next[0], 1);
-    return __shfl_sync(kAllLanes, ticket, 0);
+  static constexpr int kSteps = 2;
+
+  // Asks for a ticket; the answer is the first lane's.
+  __device__ void draw() {
+    if (lane_ == 0) drawn_ = atomicAdd(&work_.next[0], 1);
+    steps_ = 0;
   }
   __device__ int32_t tile_of(int32_t ticket) const { return ticket < items_ ? work_.order[ticket % work_.tiles] : 0; }
   __device__ int32_t block_of(int32_t ticket) const { return ticket / work_.tiles % work_.box_blocks; }
@@ -316,18 +346,25 @@ class BatchQueue {
     taken_ = 0;
   }
 
-  // Makes tickets_[0] the current item and asks for the mask of the one after it.
-  __device__ void begin_item() {
-    if (tickets_[0] >= items_) return;
-    tile_ = tiles_[0];
-    block_ = block_of(tickets_[0]);
+  __device__ void begin_next_item() {
+    while (steps_ < kSteps) advance();
+    ticket_ = next_ticket_;
+    tile_ = next_tile_;
+    if (ticket_ >= items_) return;
+    begin_item(next_mask_);
+    draw();
+  }
+
+  // `mask` is the lane's word of the item's first chunk.
+  __device__ void begin_item(uint32_t mask) {
+    if (ticket_ >= items_) return;
+    block_ = block_of(ticket_);
     // Channel block outermost, so that the tiles in flight share gradient bins; then blocks of boxes; then heavy tiles.
-    item_ = place_of<P>(p_, work_, tile_, tickets_[0] / work_.tiles / work_.box_blocks);
+    item_ = place_of<P>(p_, work_, tile_, ticket_ / work_.tiles / work_.box_blocks);
     first_ = first_box(block_);
     last_ = last_box(block_);
     const int32_t word = first_ / 32 + lane_;
-    begin_chunk(first_ / 32, word * 32LL < last_ ? cut(mask_, word, first_, last_) : 0);
-    mask_ = first_mask(tickets_[1], tiles_[1]);
+    begin_chunk(first_ / 32, word * 32LL < last_ ? cut(mask, word, first_, last_) : 0);
   }
 
   const Problem& p_;
@@ -335,33 +372,17 @@ class BatchQueue {
   const TileWork& work_;
   const int lane_;
   const int32_t items_;
-  int32_t tickets_[3];
-  int32_t tiles_[2];
-  uint32_t mask_;  // of the item after the current one
-  int32_t tile_, block_, first_, last_;
+  // The current item.
+  int32_t ticket_, tile_, block_, first_, last_;
   TileItem item_;
+  // The one after it, as far as the steps have been taken.
+  int32_t steps_, drawn_, next_ticket_, next_tile_;
+  uint32_t next_mask_;
   int32_t chunk_;       // the first of the 32 mask words at hand, one a lane
   uint32_t mask_bits_;  // the lane's
   int32_t ends_;        // boxes up to the lane's word
   int32_t total_, taken_;
 };
-
-// Sends `count` entries of one axis of a box on their way to a stage.
-template <int kSlots, typename C, int kPixels>
-__device__ __forceinline__ void copy_entries(UnitWeights<C, kPixels>* to, const UnitWeights<C, kPixels>* from,
-                                             int count, int lane) {
-  using Entry = UnitWeights<C, kPixels>;
-  constexpr int kBytes = sizeof(Entry) < 16 ? sizeof(Entry) : 16;
-#pragma unroll
-  for (int slot = 0; slot < kSlots; ++slot) {
-    const int at = slot * 32 + lane;
-    if (at >= count) break;
-#pragma unroll
-    for (int part = 0; part < static_cast<int>(sizeof(Entry)); part += kBytes) {
-      async_copy<kBytes>(reinterpret_cast<char*>(to + at) + part, reinterpret_cast<const char*>(from + at) + part);
-    }
-  }
-}
 
 // Everything of a box arrives at its stage by itself; the producer is by then some stages ahead.
 template <class P>
@@ -370,75 +391,65 @@ __device__ void produce(const Problem& p, const BackwardBuffers<typename P::T>& 
                         Ring ring, int lane) {
   using XEntry = typename TileTables<typename P::C>::XEntry;
   using YEntry = typename TileTables<typename P::C>::YEntry;
-  constexpr int32_t kElementBytes = static_cast<int32_t>(sizeof(typename P::T));
-  static_assert(P::kColumnUnits + P::kConsumers <= 32, "a record a lane");
+  static_assert(kBulkEntries<XEntry> == 1, "a tile's first column entry is the stage's first");
+  constexpr int kYStep = kBulkEntries<YEntry>;
   BatchQueue<P> queue(p, tables, work, lane);
   Batch<P> batch = queue.next();
-  Batch<P> following = queue.next();
-  // Hands a stage to the consumers once `bytes` of bulk copies and every lane's copies have arrived.
-  const auto publish = [&](uint32_t bytes) {
-    async_copies_arrive(ring.full_here());
-    __syncwarp();
-    if (lane == 0) barrier_arrive_expect(ring.full_here(), bytes);
-    ring.advance();
-  };
-  const auto stage_of = [&] {
-    barrier_wait(ring.empty_here(), ring.phase ^ 1);
-    return ring.stage();
-  };
+  const auto wait_for_stage = [&] { barrier_wait(ring.empty_here(), ring.phase() ^ 1); };
+  const auto header_here = [&] { return reinterpret_cast<StageHeader*>(ring.stage() + layout.header_at); };
   while (!batch.exits) {
-    const int x_start = batch.x_first.start(), x_count = batch.x_last.end() - x_start;
-    const int y_start = batch.y_first.start(), y_count = batch.y_last.end() - y_start;
-    const bool untabulated = batch.x_first.bits == kUntabulated || batch.y_first.bits == kUntabulated;
-    const uint32_t left_out = __ballot_sync(kAllLanes, lane < batch.count && untabulated);
-    const uint32_t packed = static_cast<uint32_t>(x_start) | static_cast<uint32_t>(y_start) << 16;
-    const uint32_t counts = static_cast<uint32_t>(x_count) | static_cast<uint32_t>(y_count) << 16;
-    // The lane's record: column units first, then row units; none beyond the image.
-    const bool is_x = lane < P::kColumnUnits;
-    const int32_t unit =
-        is_x ? batch.item.column / kUnitColumns + lane : batch.item.row / kUnitRows + lane - P::kColumnUnits;
-    const int32_t units = is_x ? tables.x_units : tables.y_units;
-    const UnitRecord* records = (is_x ? tables.x_records : tables.y_records) + (unit < units ? unit : 0);
-    const uint32_t record_at =
-        is_x ? layout.x_records_at + lane * 4 : layout.y_records_at + (lane - P::kColumnUnits) * 4;
-    const uint32_t bytes = static_cast<uint32_t>(batch.item.channels * layout.bins * kElementBytes);
-    const typename P::T* grad = b.grad_output + static_cast<int64_t>(batch.item.channel) * layout.bins;
-    const int64_t box_stride = static_cast<int64_t>(p.c) * layout.bins;
+    const Batch<P> following = queue.next();
+    // What the lane's box sends.
+    const bool tabulated = batch.x.first().bits != kUntabulated && batch.y.first().bits != kUntabulated;
+    const int x_start = batch.x.first().start(), x_count = batch.x.last().end() - x_start;
+    const int y_start = batch.y.first().start() & -kYStep;
+    const int y_count = ((batch.y.last().end() + kYStep - 1) & -kYStep) - y_start;
+    const uint32_t grad_bytes =
+        static_cast<uint32_t>(batch.item.channels * layout.bins) * static_cast<uint32_t>(sizeof(typename P::T));
+    const uint32_t x_bytes = static_cast<uint32_t>(x_count) * static_cast<uint32_t>(sizeof(XEntry));
+    const uint32_t y_bytes = static_cast<uint32_t>(y_count) * static_cast<uint32_t>(sizeof(YEntry));
     for (int i = 0; i < batch.count; ++i) {
-      const int64_t box = __shfl_sync(kAllLanes, batch.box, i);
-      const uint32_t starts = __shfl_sync(kAllLanes, packed, i), lengths = __shfl_sync(kAllLanes, counts, i);
-      const bool has_weights = (left_out >> i & 1u) == 0;
-      char* stage = stage_of();
-      if (lane == 0) {
-        bulk_copy(stage, grad + box * box_stride, bytes, ring.full_here());
-        reinterpret_cast<StageHeader*>(stage + layout.header_at)->flags = has_weights ? kHasBox : kUntabulatedBox;
-      }
-      if (has_weights) {
-        if (lane < P::kColumnUnits + P::kConsumers) {
-          async_copy_or_zero(stage + record_at, records + box * units, unit < units);
+      wait_for_stage();
+      if (lane == i) {
+        char* const stage = ring.stage();
+        const uint32_t full = ring.full_here();
+        const int32_t last = batch.ends_item && i + 1 == batch.count ? kLastOfItem : 0;
+        if (last != 0) *header_here() = {0, batch.tile, batch.block, batch.item};
+        header_here()->flags = (tabulated ? kHasBox : kUntabulatedBox) | last;
+        if (tabulated) {
+          const int64_t box = batch.box;
+          batch.x.store(stage + layout.x_records_at);
+          batch.y.store(stage + layout.y_records_at);
+          barrier_arrive_expect(full, grad_bytes + x_bytes + y_bytes);
+          bulk_copy(stage, b.grad_output + (box * p.c + batch.item.channel) * layout.bins, grad_bytes, full);
+          if (x_bytes != 0) {
+            bulk_copy(stage + layout.x_at, tables.x_entries + box * tables.x_capacity + x_start, x_bytes, full);
+          }
+          if (y_bytes != 0) {
+            bulk_copy(stage + layout.y_at, tables.y_entries + box * tables.y_capacity + y_start, y_bytes, full);
+          }
+        } else {
+          barrier_arrive(full);
         }
-        copy_entries<P::kXSlots>(reinterpret_cast<XEntry*>(stage + layout.x_at),
-                                 tables.x_entries + box * tables.x_capacity + (starts & 0xffffu),
-                                 static_cast<int>(lengths & 0xffffu), lane);
-        copy_entries<P::kYSlots>(reinterpret_cast<YEntry*>(stage + layout.y_at),
-                                 tables.y_entries + box * tables.y_capacity + (starts >> 16),
-                                 static_cast<int>(lengths >> 16), lane);
       }
-      publish(bytes);
+      ring.advance();
+      queue.advance();
     }
-    if (batch.ends_item) {
-      char* stage = stage_of();
+    if (batch.ends_item && batch.count == 0) {
+      wait_for_stage();
       if (lane == 0) {
-        *reinterpret_cast<StageHeader*>(stage + layout.header_at) = {kLastOfItem, batch.tile, batch.block, batch.item};
+        *header_here() = {kLastOfItem, batch.tile, batch.block, batch.item};
+        barrier_arrive(ring.full_here());
       }
-      publish(0);
+      ring.advance();
     }
     batch = following;
-    following = queue.next();
   }
-  char* stage = stage_of();
-  if (lane == 0) reinterpret_cast<StageHeader*>(stage + layout.header_at)->flags = kExit;
-  publish(0);
+  wait_for_stage();
+  if (lane == 0) {
+    header_here()->flags = kExit;
+    barrier_arrive(ring.full_here());
+  }
 }
 
 // --- the consumers ---------------------------------------------------------------------------------------------------
@@ -460,75 +471,247 @@ struct Sums {
   }
 };
 
-// Adds one stage's box to a warp's two rows. kPh is how many ph the rows meet, 0 for more than two: two cover every bin
-// of two rows or more, and their weights then stay in registers.
-template <class P, int kPh>
-__device__ __forceinline__ void add_box(const StageLayout<P>& layout, const char* stage, UnitRecord rows, int lane,
-                                        Sums<P>& sums) {
+// A stage's box as a warp's two rows see it.
+template <class P>
+struct StagedBox {
   using T = typename P::T;
   using C = typename P::C;
   using XEntry = UnitWeights<C, kUnitColumns>;
   using YEntry = UnitWeights<C, kUnitRows>;
-  const int y_run = reinterpret_cast<const UnitRecord*>(stage + layout.y_records_at)->start();
-  const YEntry* y_entries = reinterpret_cast<const YEntry*>(stage + layout.y_at) + (rows.start() - y_run);
-  YEntry held[kPh > 0 ? kPh : 1];
-  if constexpr (kPh > 0) {
-#pragma unroll
-    for (int i = 0; i < kPh; ++i) held[i] = y_entries[i];
+
+  const T* grad;  // the first ph that the rows meet, of the lane's first channel
+  const YEntry* y_entries;
+  const char* stage;
+  int first_ph, phs;
+
+  __device__ __forceinline__ StagedBox(const StageLayout<P>& layout, const char* at, UnitRecord rows, int lane)
+      : stage(at) {
+    const int y_run = reinterpret_cast<const UnitRecord*>(stage + layout.y_records_at)->start() & -kBulkEntries<YEntry>;
+    y_entries = reinterpret_cast<const YEntry*>(stage + layout.y_at) + (rows.start() - y_run);
+    first_ph = rows.first_bin();
+    phs = rows.count();
+    grad = reinterpret_cast<const T*>(stage) + lane * layout.bins + first_ph * layout.pooled_w;
   }
-  const T* grad = reinterpret_cast<const T*>(stage) + lane * layout.bins + rows.first_bin() * layout.pooled_w;
-  const XEntry* x_entries = reinterpret_cast<const XEntry*>(stage + layout.x_at);
-  UnitRecord columns[P::kColumnUnits];
-  const uint4* records = reinterpret_cast<const uint4*>(stage + layout.x_records_at);
+
+  // Calls visit(unit, its record, its first entry) for the tile's units. Their records are read as late as possible:
+  // registers are few.
+  template <class Visit>
+  __device__ __forceinline__ void for_each_unit(const StageLayout<P>& layout, const Visit& visit) const {
+    const uint4* records = reinterpret_cast<const uint4*>(stage + layout.x_records_at);
+    const XEntry* entries = nullptr;
 #pragma unroll
-  for (int unit = 0; unit < P::kColumnUnits; unit += 4) {
-    const uint4 four = records[unit / 4];
-    const uint32_t bits[4] = {four.x, four.y, four.z, four.w};
+    for (int unit = 0; unit < P::kColumnUnits; unit += 4) {
+      const uint4 four = records[unit / 4];
+      const UnitRecord columns[4] = {{four.x}, {four.y}, {four.z}, {four.w}};
+      if (unit == 0) entries = reinterpret_cast<const XEntry*>(stage + layout.x_at) - columns[0].start();
 #pragma unroll
-    for (int i = 0; i < 4 && unit + i < P::kColumnUnits; ++i) columns[unit + i].bits = bits[i];
-  }
-#pragma unroll
-  for (int unit = 0; unit < P::kColumnUnits; ++unit) {
-    const XEntry* entry = x_entries + (columns[unit].start() - columns[0].start());
-    const T* values = grad + columns[unit].first_bin();
-#pragma unroll 1
-    for (int left = columns[unit].count(); left > 0; --left, ++entry, ++values) {
-      const XEntry w = *entry;
-      C row_sums[P::kChannelsPerLane][kUnitRows];
-#pragma unroll
-      for (int k = 0; k < P::kChannelsPerLane; ++k) {
-        const T* column = values + k * 32 * layout.bins;
-        row_sums[k][0] = C(0), row_sums[k][1] = C(0);
-        if constexpr (kPh > 0) {
-#pragma unroll
-          for (int i = 0; i < kPh; ++i) {
-            const C value = widen(column[i * layout.pooled_w]);
-            row_sums[k][0] = fma(held[i].weight[0], value, row_sums[k][0]);
-            row_sums[k][1] = fma(held[i].weight[1], value, row_sums[k][1]);
-          }
-        } else {
-#pragma unroll 1
-          for (int i = 0; i < rows.count(); ++i) {
-            const YEntry weights = y_entries[i];
-            const C value = widen(column[i * layout.pooled_w]);
-            row_sums[k][0] = fma(weights.weight[0], value, row_sums[k][0]);
-            row_sums[k][1] = fma(weights.weight[1], value, row_sums[k][1]);
-          }
-        }
-      }
-#pragma unroll
-      for (int j = 0; j < kUnitColumns; ++j) {
-#pragma unroll
-        for (int k = 0; k < P::kChannelsPerLane; ++k) {
-#pragma unroll
-          for (int i = 0; i < kUnitRows; ++i) {
-            C& sum = sums.value[k][i][unit * kUnitColumns + j];
-            sum = fma(w.weight[j], row_sums[k][i], sum);
-          }
-        }
+      for (int i = 0; i < 4; ++i) {
+        if (unit + i < P::kColumnUnits) visit(unit + i, columns[i], entries + columns[i].start());
       }
     }
   }
+};
+
+// Adds one bin to the pixels of a unit.
+template <class P>
+__device__ __forceinline__ void add_bin(const UnitWeights<typename P::C, kUnitColumns>& weights, const BinSums<P>& bin,
+                                        int unit, Sums<P>& sums) {
+#pragma unroll
+  for (int j = 0; j < kUnitColumns; ++j) {
+#pragma unroll
+    for (int k = 0; k < P::kChannelsPerLane; ++k) {
+#pragma unroll
+      for (int i = 0; i < kUnitRows; ++i) {
+        typename P::C& sum = sums.value[k][i][unit * kUnitColumns + j];
+        sum = fma(weights.weight[j], bin.value[k][i], sum);
+      }
+    }
+  }
+}
+
+// Adds one stage's box to a warp's two rows, which meet kPh ph: their weights stay in registers.
+template <class P, int kPh>
+__device__ __forceinline__ void add_box_of_few(const StageLayout<P>& layout, const StagedBox<P>& box, Sums<P>& sums) {
+  using C = typename P::C;
+  using Box = StagedBox<P>;
+  typename Box::YEntry held[kPh];
+#pragma unroll
+  for (int i = 0; i < kPh; ++i) held[i] = box.y_entries[i];
+  box.for_each_unit(layout, [&](int unit, UnitRecord record, const typename Box::XEntry* entry) {
+    const typename P::T* values = box.grad + record.first_bin();
+#pragma unroll 1
+    for (int left = record.count(); left > 0; --left, ++entry, ++values) {
+      const typename Box::XEntry weights = *entry;
+      BinSums<P> bin;
+#pragma unroll
+      for (int k = 0; k < P::kChannelsPerLane; ++k) {
+        const typename P::T* column = values + k * 32 * layout.bins;
+        bin.value[k][0] = C(0), bin.value[k][1] = C(0);
+#pragma unroll
+        for (int i = 0; i < kPh; ++i) {
+          const C value = widen(column[i * layout.pooled_w]);
+          bin.value[k][0] = fma(held[i].weight[0], value, bin.value[k][0]);
+          bin.value[k][1] = fma(held[i].weight[1], value, bin.value[k][1]);
+        }
+      }
+      add_bin<P>(weights, bin, unit, sums);
+    }
+  });
+}
+
+// Bins of one ph that a lane reads at once.
+template <class P>
+constexpr int kReadBins = P::kPooled == 0 || (P::kPooled > 8 && sizeof(typename P::C) == 8) ? 4
+                          : P::kPooled < 8                                                ? P::kPooled
+                                                                                           : 8;
+
+// kWidth values that are read at once.
+template <typename T, int kWidth>
+struct alignas(kWidth * sizeof(T)) Run {
+  T value[kWidth];
+};
+template <int kWidth, typename T>
+__device__ __forceinline__ void read_run(const T* from, Compute<T>* values) {
+  const Run<T, kWidth> run = *reinterpret_cast<const Run<T, kWidth>*>(from);
+#pragma unroll
+  for (int i = 0; i < kWidth; ++i) values[i] = widen(run.value[i]);
+}
+
+// Reads kCount neighbouring bins of one ph, as wide as their alignment allows; `left` of them exist.
+template <class P, int kCount, bool kOddPh>
+__device__ __forceinline__ void read_bins(const typename P::T* from, int left, typename P::C (&values)[kCount]) {
+  if constexpr (P::kPooled % 2 != 0 || P::kPooled == 0) {
+#pragma unroll
+    for (int j = 0; j < kCount; ++j) values[j] = j < left ? widen(from[j]) : typename P::C(0);
+  } else if constexpr (sizeof(typename P::T) == 4) {
+    // Rows of 14 words: an even one begins at 16 bytes, an odd one 8 bytes past. Lanes are 4 words apart, modulo 32, so
+    // that 16-byte reads meet no conflict.
+    static_assert(P::kPooled % 4 == 2 && kCount % 2 == 0);
+    constexpr int kHead = kOddPh ? 2 : 0, kTail = (kCount - kHead) % 4;
+    if constexpr (kHead != 0) read_run<kHead>(from, values);
+#pragma unroll
+    for (int at = kHead; at + 4 <= kCount; at += 4) read_run<4>(from + at, values + at);
+    if constexpr (kTail != 0) read_run<kTail>(from + kCount - kTail, values + kCount - kTail);
+  } else {
+    static_assert(kCount % 2 == 0);
+#pragma unroll
+    for (int at = 0; at < kCount; at += 2) read_run<2>(from + at, values + at);
+  }
+}
+
+// kCount neighbouring bins of one channel, summed over the ph that a warp's rows meet.
+template <class P, int kCount>
+struct BinRun {
+  using C = typename P::C;
+  C sum[kCount][kUnitRows];
+
+  template <bool kOddPh>
+  __device__ __forceinline__ void add(const typename P::T* from, int left,
+                                      const UnitWeights<C, kUnitRows>* weights) {
+    C values[kCount];
+    read_bins<P, kCount, kOddPh>(from, left, values);
+    const UnitWeights<C, kUnitRows> weight = *weights;
+#pragma unroll
+    for (int j = 0; j < kCount; ++j) {
+#pragma unroll
+      for (int i = 0; i < kUnitRows; ++i) sum[j][i] = fma(weight.weight[i], values[j], sum[j][i]);
+    }
+  }
+};
+
+// Sums kCount bins from `bin` on, for the lane's k-th channel, and keeps them.
+template <class P, int kCount>
+__device__ __forceinline__ void keep_bins(const StageLayout<P>& layout, const StagedBox<P>& box, int k, int bin,
+                                          BinSums<P>* kept) {
+  using C = typename P::C;
+  BinRun<P, kCount> run{};
+  const int left = layout.pooled_w - bin;
+  const auto from = [&](int ph) { return box.grad + ph * layout.pooled_w + (k * 32 * layout.bins + bin); };
+  if constexpr (P::kPooled % 2 == 0 && P::kPooled != 0 && sizeof(typename P::T) == 4) {
+    // Even and odd ph are read differently.
+    int ph = box.first_ph % 2;
+    if (ph != 0) run.template add<true>(from(0), left, box.y_entries);
+#pragma unroll 1
+    for (; ph + 2 <= box.phs; ph += 2) {
+      run.template add<false>(from(ph), left, box.y_entries + ph);
+      run.template add<true>(from(ph + 1), left, box.y_entries + ph + 1);
+    }
+    if (ph < box.phs) run.template add<false>(from(ph), left, box.y_entries + ph);
+  } else {
+    const typename P::T* bins = from(0);
+    const auto* weights = box.y_entries;
+#pragma unroll 1
+    for (int phs = box.phs; phs > 0; --phs, bins += layout.pooled_w, ++weights) {
+      run.template add<false>(bins, left, weights);
+    }
+  }
+  struct alignas(kUnitRows * sizeof(C)) Rows {
+    C value[kUnitRows];
+  };
+#pragma unroll
+  for (int j = 0; j < kCount; ++j) {
+    *reinterpret_cast<Rows*>(&kept[j * 32].value[k][0]) = {run.sum[j][0], run.sum[j][1]};
+  }
+}
+
+// The same by way of the strip: the rows' sums of every bin once, then the units.
+template <class P>
+__device__ __forceinline__ void add_box_of_many(const StageLayout<P>& layout, const StagedBox<P>& box, int lane,
+                                                typename P::C* strip, Sums<P>& sums) {
+  using Box = StagedBox<P>;
+  constexpr int kStep = kReadBins<P>;
+  BinSums<P>* const kept = reinterpret_cast<BinSums<P>*>(strip) + lane;
+#pragma unroll 1
+  for (int begin = 0; begin < layout.pooled_w; begin += P::kKeptBins) {
+#pragma unroll
+    for (int k = 0; k < P::kChannelsPerLane; ++k) {
+#pragma unroll
+      for (int at = 0; at < P::kKeptBins; at += kStep) {
+        if (begin + at >= layout.pooled_w) break;
+        if constexpr (P::kPooled % kStep != 0) {
+          // The last bins of a row of a known length.
+          if (begin + at + kStep > layout.pooled_w) {
+            keep_bins<P, P::kPooled % kStep>(layout, box, k, begin + at, kept + at * 32);
+            break;
+          }
+        }
+        keep_bins<P, kStep>(layout, box, k, begin + at, kept + at * 32);
+      }
+    }
+    box.for_each_unit(layout, [&](int unit, UnitRecord record, const typename Box::XEntry* entry) {
+      const int first = record.first_bin() - begin;
+      int at = first, end = first + record.count();
+      if constexpr (P::kKeptBins < P::kMaxBins) {
+        at = at > 0 ? at : 0;
+        end = end < P::kKeptBins ? end : P::kKeptBins;
+      }
+      entry += at - first;
+      const BinSums<P>* bin = kept + at * 32;
+      int left = end - at;
+#pragma unroll 1
+      for (; left >= 2; left -= 2, entry += 2, bin += 2 * 32) {
+        const typename Box::XEntry weights[2] = {entry[0], entry[1]};
+        const BinSums<P> bins[2] = {bin[0], bin[32]};
+        add_bin<P>(weights[0], bins[0], unit, sums);
+        add_bin<P>(weights[1], bins[1], unit, sums);
+      }
+      if (left > 0) add_bin<P>(*entry, *bin, unit, sums);
+    });
+  }
+}
+
+// Adds one stage's box to a warp's two rows.
+template <class P>
+__device__ __forceinline__ void add_box(const StageLayout<P>& layout, const char* stage, UnitRecord rows, int lane,
+                                        typename P::C* strip, Sums<P>& sums) {
+  if (rows.count() == 0) return;
+  const StagedBox<P> box(layout, stage, rows, lane);
+  if constexpr (P::kSummedInPlace >= 2) {
+    // Two ph cover every bin of two rows or more.
+    if (box.phs == 1) return add_box_of_few<P, 1>(layout, box, sums);
+    if (box.phs == 2) return add_box_of_few<P, 2>(layout, box, sums);
+  }
+  add_box_of_many<P>(layout, box, lane, strip, sums);
 }
 
 // Whether any sum that will be stored is infinite or NaN.
@@ -696,6 +879,7 @@ __device__ __forceinline__ void store_rows(const Problem& p, Out* output, const 
       }
     }
   }
+  __syncwarp();  // before a lane keeps sums of the next box where others still read
 }
 
 template <class P>
@@ -711,29 +895,24 @@ __device__ void consume(const Problem& p, const BackwardBuffers<typename P::T>& 
   for (;;) {
     Sums<P> sums;
     sums.clear();
-    bool exact = false;
     for (;;) {
-      barrier_wait(ring.full_here(), ring.phase);
+      barrier_wait(ring.full_here(), ring.phase());
       // Both at once: the record is there, or is not used.
       const UnitRecord rows = reinterpret_cast<const UnitRecord*>(ring.stage() + layout.y_records_at)[pair];
       const int32_t flags = header_here()->flags;
-      if (flags >= kLastOfItem) break;
-      if (flags == kUntabulatedBox) {
-        exact = true;
-      } else if (rows.count() == 1) {
-        add_box<P, 1>(layout, ring.stage(), rows, lane, sums);
-      } else if (rows.count() == 2) {
-        add_box<P, 2>(layout, ring.stage(), rows, lane, sums);
-      } else if (rows.count() != 0) {
-        add_box<P, 0>(layout, ring.stage(), rows, lane, sums);
+      if ((flags & kHasBox) != 0) {
+        add_box<P>(layout, ring.stage(), rows, lane, strip, sums);
+      } else if ((flags & kUntabulatedBox) != 0) {
+        sums.value[0][0][0] = canonical_nan<typename P::C>();  // the tile is summed again, see below
       }
+      if (flags >= kLastOfItem) break;
       release();
     }
     const StageHeader header = *header_here();
     release();
     if (header.flags == kExit) return;
     const TileItem& item = header.item;
-    if (exact || any_not_finite<P>(sums, item.channels, lane)) {
+    if (any_not_finite<P>(sums, item.channels, lane)) {
       store_exact<P>(p, b.grad_output, tables, work, out, item, header.tile, header.block, pair, lane);
     } else if (out.partials != nullptr) {
       store_rows<P>(p, out.partials + header.block * out.numel, item, pair, lane, strip, sums);
@@ -761,14 +940,15 @@ __global__ void __launch_bounds__(P::kThreads, P::kCtasPerMultiprocessor)
   __shared__ uint64_t empty[P::kMaxStages];
   if (threadIdx.x == 0) {
     for (int s = 0; s < stages; ++s) {
-      barrier_init(shared_address(&full[s]), 1 + 32);  // the producer's announcement of bulk copies, and its lanes' copies
+      barrier_init(shared_address(&full[s]), 1);
       barrier_init(shared_address(&empty[s]), P::kConsumers);
     }
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
   }
   __syncthreads();
   wait_for_kernel_before();
-  const Ring ring{shared, shared_address(full), shared_address(empty), layout.stage_bytes, stages};
+  const Ring ring{shared, shared_address(full), shared_address(empty), layout.stage_bytes,
+                  static_cast<uint32_t>(stages)};
   if (warp == P::kConsumers) {
     produce<P>(p, b, tables, work, layout, ring, lane);
   } else {
@@ -778,14 +958,27 @@ __global__ void __launch_bounds__(P::kThreads, P::kCtasPerMultiprocessor)
 }
 
 constexpr int kTotalThreads = 256;
+// Partial planes that a thread reads at once.
+constexpr int kPlanesAtOnce = 8;
 
 // Adds the partial planes of the blocks of boxes, ascending.
 template <typename T>
 __global__ void __launch_bounds__(kTotalThreads) add_partials(const Compute<T>* partials, T* grad_input, int64_t numel,
                                                               int32_t blocks) {
+  wait_for_kernel_before();
   for (int64_t i = grid_thread(); i < numel; i += grid_threads()) {
     Compute<T> total = Compute<T>(0);
-    for (int32_t block = 0; block < blocks; ++block) total = total + partials[block * numel + i];
+    for (int32_t first = 0; first < blocks; first += kPlanesAtOnce) {
+      Compute<T> planes[kPlanesAtOnce];
+#pragma unroll
+      for (int k = 0; k < kPlanesAtOnce; ++k) {
+        planes[k] = first + k < blocks ? partials[(first + k) * numel + i] : Compute<T>(0);
+      }
+#pragma unroll
+      for (int k = 0; k < kPlanesAtOnce; ++k) {
+        if (first + k < blocks) total = total + planes[k];
+      }
+    }
     grad_input[i] = narrow<T>(total);
   }
 }

@@ -392,18 +392,24 @@ def case(symbol: Symbol, problem: Problem) -> Case:
     return Case(name, problem.description, symbol, values, inputs)
 
 
+def cases_of(symbol: Symbol) -> list[Case]:
+    """A symbol's cases. An operator without problems is an error, not a gap."""
+    operator = symbol.operator
+    problems = PROBLEMS.get(operator.name, PROBLEMS.get(operator.family))
+    if not problems:
+        raise AssertionError(f"{operator.name} has no problem in tests/bits_cases.py: add some")
+    of_integers = symbol.variant.types.get("T") in ("i32", "i64")
+    return [
+        case(symbol, problem)
+        for problem in problems
+        if not any(part in operator.name for part in problem.without) and not (of_integers and problem.floats_only)
+    ]
+
+
 def cases() -> Iterator[Case]:
-    """Every case, in the order of the ABI table. An operator without problems is an error, not a gap."""
+    """Every case, in the order of the ABI table."""
     for symbol in symbols():
-        problems = PROBLEMS.get(symbol.operator.name, PROBLEMS.get(symbol.operator.family))
-        if not problems:
-            raise AssertionError(f"{symbol.operator.name} has no problem in tests/bits_cases.py: add some")
-        for problem in problems:
-            of_integers = symbol.variant.types.get("T") in ("i32", "i64")
-            if not any(part in symbol.operator.name for part in problem.without) and not (
-                of_integers and problem.floats_only
-            ):
-                yield case(symbol, problem)
+        yield from cases_of(symbol)
 
 
 def output_elements(found: Case) -> int:

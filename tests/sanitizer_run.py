@@ -12,11 +12,11 @@ from __future__ import annotations
 import argparse
 import re
 from collections.abc import Iterator
+from itertools import islice
 
 import bad_data
-import bits_cases
 import bits_run
-from bits_cases import Case
+from bits_cases import Case, cases_of
 from bits_run import Bench, hashed, sizes_of
 from native_memory import FILLS, Apart
 from raw_abi import Library, symbols
@@ -27,7 +27,7 @@ def chosen(symbol_pattern: str) -> Iterator[Case]:
     for symbol in symbols():
         if re.fullmatch(symbol_pattern, symbol.name):
             yield from (bad_data.case(symbol, mix, size) for mix in bad_data.MIXES for size in bad_data.SIZES)
-            yield from (bits_cases.case(symbol, problem) for problem in bits_cases.PROBLEMS[symbol.operator.family])
+            yield from cases_of(symbol)
 
 
 def results(case: Case, library: Library, fill_workspace: bool) -> dict[str, bytes]:
@@ -46,11 +46,13 @@ def main() -> int:
     parser.add_argument("--backend", choices=["cpu", "cuda"], default="cuda")
     parser.add_argument("--symbols", default=".*", metavar="REGEX", help="which symbols, such as 'pad_.*_f32'")
     parser.add_argument("--fresh-workspace", action="store_true", help="leave scratch unwritten, for initcheck")
+    parser.add_argument("--part", default="1/1", metavar="K/N", help="the K-th of N parts of the cases, counted from 1")
     options = parser.parse_args()
+    part, parts = map(int, options.part.split("/"))
     library, on_host = Library(options.backend), Library("cpu")
     committed = bits_run.committed()
     wrong, count = [], 0
-    for case in chosen(options.symbols):
+    for case in islice(chosen(options.symbols), part - 1, None, parts):
         found = hashed(results(case, library, not options.fresh_workspace))
         expected = committed[case.name] if case.name in committed else hashed(results(case, on_host, True))
         wrong += [case.name] if found != expected else []

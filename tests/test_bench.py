@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
 from functools import lru_cache
@@ -292,6 +293,22 @@ def test_jax_batches_wait_for_their_calls(monkeypatch: pytest.MonkeyPatch) -> No
     seconds = measure._batched(batch, contenders.Jax(Place())._batch(lambda: None))
     assert len(seconds) == measure._BATCHES
     assert min(seconds) >= 0
+
+
+def test_slow_calls_are_timed_less_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(places, "_ENOUGH_SECONDS", 0.05)
+    monkeypatch.setattr(measure, "_BATCH_SECONDS", 0.01)
+    ran: list[int] = []
+    quick, slow = Place().times([lambda: None, lambda: time.sleep(0.02)], 9)
+    assert (len(quick), len(slow)) == (9, places.FEWEST_REPEATS)
+
+    def batch(calls: int) -> None:
+        ran.append(calls)
+        time.sleep(0.02 * calls)
+
+    seconds = measure._batched(batch, lambda calls: None)
+    assert len(seconds) == places.FEWEST_REPEATS
+    assert set(ran) == {1}
 
 
 @pytest.mark.parametrize("at_once", [True, False], ids=["prepares", "runs"])

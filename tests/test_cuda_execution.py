@@ -16,7 +16,7 @@ from functools import cache, partial
 import bits_cases
 import bits_run
 import pytest
-from bits_cases import Case
+from bits_cases import Case, cases_of
 from bits_run import Bench, hashed, laid_out
 from cuda_driver import Gate, Graph, Stream, driver
 from native_memory import FILLS, Memory, memory_for
@@ -70,10 +70,6 @@ def helper() -> ThreadPoolExecutor:
 @cache
 def committed() -> bits_run.Hashes:
     return bits_run.committed()
-
-
-def cases_of(symbol: Symbol) -> list[Case]:
-    return [bits_cases.case(symbol, problem) for problem in bits_cases.PROBLEMS[symbol.operator.family]]
 
 
 def bench(case: Case, layout: str, number: int = 0) -> Bench:

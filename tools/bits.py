@@ -13,7 +13,9 @@ from __future__ import annotations
 import argparse
 import importlib
 import json
+import os
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -36,13 +38,13 @@ def measured() -> tuple[Hashes, list[str]]:
         configurations += bits_run.configurations("cuda")
     first: Hashes = {}
     problems: list[str] = []
-    for configuration in configurations:
-        found = bits_run.run_in_child(configuration)
-        print(f"{configuration.name}: {len(found)} cases")
-        if not first:
-            first = found
-        against = f"{configuration.name} against {configurations[0].name}"
-        problems += [f"{against}: {said}" for said in disagreements(found, first)]
+    with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+        for configuration, found in zip(configurations, pool.map(bits_run.run_in_child, configurations), strict=True):
+            print(f"{configuration.name}: {len(found)} cases", flush=True)
+            if not first:
+                first = found
+            against = f"{configuration.name} against {configurations[0].name}"
+            problems += [f"{against}: {said}" for said in disagreements(found, first)]
     return first, problems
 
 

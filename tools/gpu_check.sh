@@ -10,6 +10,8 @@ logs=${OUT:-$work} # a folder for logs
 native=$work/native
 mkdir -p "$work" "$logs"
 logs=$(realpath "$logs")
+# Processes that share the GPU: each takes about a gigabyte of its memory.
+workers=$(($(nproc) < 16 ? $(nproc) : 16))
 
 # Kernels that racecheck cannot judge, by a regular expression found in the mangled name. None may be added for quiet.
 # - roi_align's sum_tiles feeds a ring in shared memory through mbarriers. One lane arrives for its warp, after
@@ -88,8 +90,10 @@ PYTHON
 
 python_tests() {
   rm -f "$work/pytest.xml"
+  local parallel=()
+  python3 -c 'import xdist' && parallel=(-n "$workers")
   BARACUDA_TEST_REQUIRE=cuda,torch,gpu-tools \
-    timeout 300 python3 -m pytest -q --tb=short --durations=15 --junitxml="$work/pytest.xml"
+    timeout 900 python3 -m pytest -q --tb=short --durations=15 "${parallel[@]}" --junitxml="$work/pytest.xml"
   local status=$?
   figure=$(python3 - "$work/pytest.xml" <<'PYTHON'
 import sys
@@ -112,7 +116,7 @@ PYTHON
 }
 
 bits() {
-  timeout 200 python3 tools/bits.py --check
+  timeout 600 python3 tools/bits.py --check
   local status=$?
   figure="$(grep -c '^cpu-.* cases$' "$logs/bits.log") CPU"
   figure+=" and $(grep -c '^cuda.* cases$' "$logs/bits.log") CUDA configurations"
@@ -131,10 +135,17 @@ sanitize() {
   echo "---- above: the planted fault; below: the library"
   local excluded=()
   [[ $tool == racecheck ]] && excluded=("${not_judged[@]}")
-  PYTHONPATH=. timeout 200 compute-sanitizer --tool "$tool" --error-exitcode 3 "${excluded[@]}" \
-    python3 tests/sanitizer_run.py "$@"
-  local status=$?
-  figure=$(grep ' cases on cuda' "$logs/$tool.log")
+  local part parts=$workers status=0 jobs=()
+  for ((part = 1; part <= parts; ++part)); do
+    PYTHONPATH=. timeout 600 compute-sanitizer --tool "$tool" --error-exitcode 3 "${excluded[@]}" \
+      python3 tests/sanitizer_run.py --part "$part/$parts" "$@" >"$work/$tool.$part.log" 2>&1 &
+    jobs+=($!)
+  done
+  for part in "${jobs[@]}"; do wait "$part" || status=1; done
+  cat "$work/$tool".*.log
+  rm "$work/$tool".*.log
+  figure=$(awk '/ cases on cuda/ { cases += $1; wrong += $5 } END { print cases " cases on cuda, " wrong " wrong" }' \
+    "$logs/$tool.log")
   return $status
 }
 

@@ -17,7 +17,7 @@ from . import contenders
 from .case import Case, Part, Row
 from .contenders import Contender, Framework, MissingError, RawLibrary, first_line
 from .draw import Array, Draw
-from .place import Place, Tensor, same_bits
+from .place import Place, Tensor, enough, same_bits
 from .results import Contestant, RowResult, Timing, summary
 
 # Outputs hold these bytes before a run: a NaN and a small negative number in every float type.
@@ -124,8 +124,13 @@ def _batched(batch: Callable[[int], None], less: Callable[[int], None]) -> list[
 
     for each in (batch, less):
         each(1)
-    calls = max(_FEWEST_CALLS, min(_MOST_CALLS, int(_BATCH_SECONDS / seconds(batch, _FEWEST_CALLS))))
-    return [max(seconds(batch, calls) - seconds(less, calls), 0.0) for _ in range(_BATCHES)]
+    one = seconds(batch, 1)
+    # Of calls that last as long as a batch should, one is a batch.
+    calls = 1 if one > _BATCH_SECONDS else max(_FEWEST_CALLS, min(_MOST_CALLS, int(_BATCH_SECONDS / one)))
+    found: list[float] = []
+    while len(found) < _BATCHES and not enough([calls * each for each in found]):
+        found.append(max(seconds(batch, calls) - seconds(less, calls), 0.0))
+    return found
 
 
 def _time_together(place: Place, found: Sequence[tuple[Contender, Contestant]], copy: Any, repeat: int) -> Timing:

@@ -26,6 +26,9 @@ _RATE_BYTES = 128 << 20
 _RATE_REPEATS = 11
 # A core's share of a large array is at least this; handing out less takes longer than the work.
 _LEAST_SHARE_BYTES = 1 << 20
+# A slow peer's repetitions end when they have taken so long together, but it has a few for its median.
+_ENOUGH_SECONDS = 1.0
+FEWEST_REPEATS = 3
 
 
 @dataclass
@@ -128,15 +131,22 @@ class Place:
         return float(np.median(seconds))
 
     def times(self, calls: Sequence[Callable[[], Any]], repeat: int) -> list[list[float]]:
-        """Seconds of each repetition of each call, in turns, with cold caches."""
+        """Seconds of each repetition of each call, in turns, with cold caches; slow calls are repeated less often."""
         seconds: list[list[float]] = [[] for _ in calls]
         for _ in range(repeat):
             for call, found in zip(calls, seconds, strict=True):
+                if enough(found):
+                    continue
                 list(_workers().map(np.max, self._trash))
                 start = time.perf_counter()
                 call()
                 found.append(time.perf_counter() - start)
         return seconds
+
+
+def enough(seconds: Sequence[float]) -> bool:
+    """Whether these repetitions of one call are enough because they took long."""
+    return len(seconds) >= FEWEST_REPEATS and sum(seconds) >= _ENOUGH_SECONDS
 
 
 @cache

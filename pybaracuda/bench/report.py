@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import textwrap
 
+from .place import FEWEST_REPEATS
 from .results import Contestant, HostResult, Result, RowResult
 
 
@@ -187,8 +188,9 @@ def origin(result: Result) -> str:
     driver = f", driver {given['driver']}" if given["driver"] else ""
     text = (
         f"Measured {given['date']} on {given['device']}{driver}; {versions}. Medians of {given['repeat']} repetitions "
-        f"in turns, caches flushed before each ({given['flush']}); copy rate {given['copy_rate'] / 1e9:.0f} GB/s (read "
-        f"and written); a call that does nothing takes {given['floor_us']:.1f} us."
+        f"(of slow peers at least {FEWEST_REPEATS}) in turns, caches flushed before each ({given['flush']}); copy rate "
+        f"{given['copy_rate'] / 1e9:.0f} GB/s (read and written); a call that does nothing takes "
+        f"{given['floor_us']:.1f} us."
     )
     if clocks := given.get("clocks"):
         text += " Clocks as read after the last row: " + ", ".join(f"{n} {v}" for n, v in clocks.items()) + "."

@@ -43,10 +43,10 @@ class TorchAdapter(Adapter):
             raise TypeError(
                 f"{name}: the tensor has its conjugate or negative bit set; pass resolve_conj(), resolve_neg()"
             )
-        if array.is_cpu:
-            device = HOST
-        elif array.is_cuda:
+        if array.is_cuda:
             device = array.get_device()
+        elif array.is_cpu:
+            device = HOST
         else:
             raise ValueError(f"{name}: the tensor is on device {array.device}; wanted cpu or cuda")
         dtype = array.dtype

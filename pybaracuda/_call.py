@@ -171,7 +171,7 @@ class Prepared:
         "_casts",
         "_function",
         "_in_place",
-        "_is_simple",
+        "_is_direct",
         "_pack",
         "_prefix",
         "_primary",
@@ -202,7 +202,7 @@ class Prepared:
         self._pack = plan._pack
         # The plan's constants, then no workspace: the library takes scratch from its own pool or the heap.
         self._workspace = (*plan._constants, 0, 0)
-        self._is_simple = len(self.outputs) == 1 and outputs[0].dtype == outputs[0].given
+        self._is_direct = all(output.dtype == output.given for output in self.outputs)
 
     def launch(self, inputs: tuple[Operand, ...], outs: Sequence[Any], stream: Any) -> list[Any]:
         """Run on operands whose shapes and dtypes are this object's, and answer the outputs as the caller's arrays.
@@ -236,14 +236,24 @@ class Prepared:
                 if self._casts is not None:
                     inputs = self._converted(inputs, stream)
         pointers = [operand.pointer for operand in inputs]
-        if not self._is_simple or outs[0] is not None:
+        if not self._is_direct:
             return self._launch_into(primary, inputs, pointers, outs, stream)
-        output = self.outputs[0]
-        pointer, memory = primary.adapter.empty(primary, output.shape, output.dtype, stream)
-        status = self._function(self._prefix + self._pack(*pointers, pointer, *self._workspace, stream))
+        for out in outs:
+            if out is not None:
+                return self._launch_into(primary, inputs, pointers, outs, stream)
+        adapter = primary.adapter
+        memories = []
+        for output in self.outputs:
+            pointer, memory = adapter.empty(primary, output.shape, output.dtype, stream)
+            pointers.append(pointer)
+            memories.append(memory)
+        status = self._function(self._prefix + self._pack(*pointers, *self._workspace, stream))
         if status:
             raise self.plan._error(status)
-        return [primary.adapter.finish(memory, primary, output.dtype, stream)]
+        return [
+            adapter.finish(memory, primary, output.dtype, stream)
+            for memory, output in zip(memories, self.outputs, strict=True)
+        ]
 
     def _converted(self, inputs: tuple[Operand, ...], stream: int) -> tuple[Operand, ...]:
         """Copy the inputs that have another dtype than the kernel's, or strides."""

@@ -31,6 +31,8 @@ settings.load_profile("baracuda")
 def pytest_configure(config: pytest.Config) -> None:
     # In the environment, so that parallel workers and child processes draw from the same seed.
     os.environ.setdefault(SEED_VARIABLE, str(int.from_bytes(os.urandom(4), "little")))
+    # JAX would take three quarters of a GPU's memory, in every worker.
+    os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
     config.pluginmanager.register(skip_policy.SkipPolicy(), "baracuda-skip-policy")
 
 

@@ -69,8 +69,8 @@ Status pool_of(int device, cudaMemPool_t* pool) {
 }
 
 // The driver's functions for which the runtime has no equal; asked of the runtime, so that nothing links with libcuda.
-// cudaStreamGetDevice is refused while its stream is captured into a graph, in every capture mode, and to call it spoils
-// the capture. A stream's context may be asked for at any time.
+// cudaStreamGetDevice is refused while its stream is captured into a graph, in every capture mode, and calling
+// it spoils the capture. A stream's context may be asked for at any time.
 struct DriverFunctions {
   decltype(&cuStreamGetCtx) stream_context = nullptr;
   decltype(&cuCtxGetCurrent) current_context = nullptr;

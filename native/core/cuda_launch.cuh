@@ -46,8 +46,8 @@ Status launch_kernel(const char* name, void (*kernel)(Parameters...), uint32_t b
   return error == cudaSuccess ? Status::kOk : cuda_failure(error, name);
 }
 
-// The same for a kernel that begins with wait_for_kernel_before(): where the hardware can (sm_90), its blocks start while
-// the kernel before it in the stream drains, which hides the launch.
+// The same for a kernel that begins with wait_for_kernel_before(): where the hardware can (sm_90), its blocks start
+// while the kernel before it in the stream drains, which hides the launch.
 template <typename... Parameters, typename... Arguments>
 Status launch_early(const char* name, void (*kernel)(Parameters...), uint32_t blocks, uint32_t threads,
                     size_t shared_bytes, Stream stream, Arguments... arguments) {

@@ -115,6 +115,14 @@ PYTHON
   ) && return $status
 }
 
+# More than 2^31 elements.
+large_tests() {
+  BARACUDA_TEST_REQUIRE=cuda timeout 300 python3 -m pytest -q --tb=short -m large -k cuda
+  local status=$?
+  figure=$(tail -n 1 "$logs/large.log")
+  return $status
+}
+
 bits() {
   timeout 600 python3 tools/bits.py --check
   local status=$?
@@ -158,6 +166,7 @@ check build build
 ((failed)) && finish
 check ctest native_tests
 check pytest python_tests
+check large large_tests
 check bits bits
 check memcheck sanitize memcheck
 check racecheck sanitize racecheck

@@ -31,9 +31,11 @@ if(BARACUDA_WITH_CUDA)
 endif()
 
 function(baracuda_cuda_options target)
-  # -fmad=false and the precise defaults keep the bits; they are spelled out so that no cache entry changes them.
+  # -fmad=false and the precise defaults keep the bits; they are spelled out so that no cache entry changes them. Split
+  # compilation, because the segment family is one file of many kernels, for which the whole build would wait.
   target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:
     -fmad=false -ftz=false -prec-div=true -prec-sqrt=true --expt-relaxed-constexpr -Wno-deprecated-gpu-targets
-    --compress-mode=size -Xcompiler=-ffp-contract=off,-fno-gnu-unique,-Wall,-Wextra,-Wno-unknown-pragmas>)
+    --compress-mode=size --split-compile=0
+    -Xcompiler=-ffp-contract=off,-fno-gnu-unique,-Wall,-Wextra,-Wno-unknown-pragmas>)
   set_target_properties(${target} PROPERTIES CUDA_VISIBILITY_PRESET hidden)
 endfunction()

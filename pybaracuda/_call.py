@@ -172,6 +172,7 @@ class Prepared:
         "_function",
         "_in_place",
         "_is_direct",
+        "_likes",
         "_pack",
         "_prefix",
         "_primary",
@@ -202,6 +203,8 @@ class Prepared:
         self._pack = plan._pack
         # The plan's constants, then no workspace: the library takes scratch from its own pool or the heap.
         self._workspace = (*plan._constants, 0, 0)
+        # Found in the first call. Frameworks make a tensor like another one sooner than one of a shape.
+        self._likes: list[int] | None = None
         self._is_direct = all(output.dtype == output.given for output in self.outputs)
 
     def launch(self, inputs: tuple[Operand, ...], outs: Sequence[Any], stream: Any) -> list[Any]:
@@ -242,9 +245,14 @@ class Prepared:
             if out is not None:
                 return self._launch_into(primary, inputs, pointers, outs, stream)
         adapter = primary.adapter
+        if self._likes is None:
+            self._likes = [self._like(output, inputs) for output in self.outputs]
         memories = []
-        for output in self.outputs:
-            pointer, memory = adapter.empty(primary, output.shape, output.dtype, stream)
+        for output, position in zip(self.outputs, self._likes, strict=True):
+            like = inputs[position]
+            if like.adapter is not adapter:
+                like = primary
+            pointer, memory = adapter.empty(like, output.shape, output.dtype, stream)
             pointers.append(pointer)
             memories.append(memory)
         status = self._function(self._prefix + self._pack(*pointers, *self._workspace, stream))
@@ -254,6 +262,13 @@ class Prepared:
             adapter.finish(memory, primary, output.dtype, stream)
             for memory, output in zip(memories, self.outputs, strict=True)
         ]
+
+    def _like(self, output: Output, inputs: tuple[Operand, ...]) -> int:
+        """Answer which input has an output's shape and dtype, the primary one if none does."""
+        for position, operand in enumerate(inputs):
+            if operand.shape == output.shape and operand.dtype == output.dtype:
+                return position
+        return self._primary
 
     def _converted(self, inputs: tuple[Operand, ...], stream: int) -> tuple[Operand, ...]:
         """Copy the inputs that have another dtype than the kernel's, or strides."""

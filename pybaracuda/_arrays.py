@@ -22,11 +22,14 @@ __all__ = [
     "HOST",
     "Adapter",
     "Operand",
+    "dense_strides",
     "dtype_name",
+    "element_strides",
     "item_bytes",
     "numpy_dtype",
     "numpy_token",
     "read",
+    "stream_handle",
 ]
 
 # The device index of host memory; CUDA devices count from 0.

@@ -12,11 +12,13 @@ from operator import index
 from typing import Any, NamedTuple
 
 from ._arrays import HOST, Operand, dtype_name, item_bytes, read, stream_handle
-from ._descriptor import Descriptor, PlanPreference
+from ._descriptor import Descriptor, PlanPreference, whole_or_float
 from ._errors import UnsupportedError
 from ._plan import Plan
 
 __all__ = [
+    "FLOATS",
+    "MOST_COMBINATIONS",
     "Output",
     "Prepared",
     "check_rank",
@@ -25,21 +27,18 @@ __all__ = [
     "extent_pair",
     "flag",
     "number",
-    "preferring",
+    "prepare",
+    "real",
+    "whole",
+    "whole_tuple",
     "wider",
 ]
 
 FLOATS = ("f32", "f64", "f16", "bf16")
 _WIDTH_ORDER = {"f16": 0, "bf16": 0, "f32": 1, "f64": 2}
-_INTEGERS = ("s8", "u8", "s16", "u16", "i32", "u32", "i64", "u64")
 _PREFERENCES = {"cpu": PlanPreference(prefer_backend="cpu"), "cuda": PlanPreference(prefer_backend="cuda")}
 # How many combinations of shapes and dtypes each function remembers.
 MOST_COMBINATIONS = 256
-
-
-def preferring(device: int) -> PlanPreference:
-    """Answer the preference for the backend of a device."""
-    return _PREFERENCES["cpu" if device == HOST else "cuda"]
 
 
 def number(name: str, value: Any) -> float:
@@ -58,6 +57,16 @@ def whole(name: str, value: Any) -> int:
         return index(value)
     except TypeError:
         raise TypeError(f"{name}: wanted an int, got {type(value).__name__}") from None
+
+
+def real(name: str, value: Any) -> float | int:
+    """Convert a real scalar argument to int if it is an integer, else to float; its bits are kept."""
+    try:
+        if isinstance(value, str | bytes):
+            raise TypeError
+        return whole_or_float(value)
+    except TypeError:
+        raise TypeError(f"{name}: wanted a number, got {type(value).__name__}") from None
 
 
 def flag(name: str, value: Any) -> bool:
@@ -325,4 +334,4 @@ def _place(operand: Operand) -> str:
 
 def prepare(plan: type[Plan], descriptor: Descriptor, device: int) -> Plan:
     """Select the plan for arrays on a device."""
-    return plan.select(descriptor, preference=preferring(device))
+    return plan.select(descriptor, preference=_PREFERENCES["cpu" if device == HOST else "cuda"])

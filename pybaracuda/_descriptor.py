@@ -11,7 +11,7 @@ import numpy as np
 
 from . import _abi
 
-__all__ = ["Descriptor", "PlanPreference", "PrecisionGuarantee", "Sku"]
+__all__ = ["Descriptor", "PlanPreference", "PrecisionGuarantee", "Sku", "whole_or_float"]
 
 
 @dataclass(frozen=True)
@@ -84,6 +84,14 @@ class PlanPreference:
     prefer_backend: str | None = None
 
 
+def whole_or_float(value: Any) -> float | int:
+    """Convert a real number without losing the last digits of a large integer."""
+    try:
+        return index(value)
+    except TypeError:
+        return float(value)
+
+
 def _checked(name: str, annotation: str, value: Any) -> Any:
     """Convert one descriptor field to its type, or raise TypeError."""
     if value is None and annotation.endswith(" | None"):
@@ -94,7 +102,7 @@ def _checked(name: str, annotation: str, value: Any) -> Any:
         if annotation.startswith("float"):
             if isinstance(value, str | bytes):
                 raise TypeError
-            return value if annotation == "float | int" and type(value) is int else float(value)
+            return whole_or_float(value) if annotation.startswith("float | int") else float(value)
         if annotation == "bool":
             if value is True or value is False or (isinstance(value, np.bool_ | int) and int(value) in (0, 1)):
                 return bool(value)
@@ -136,8 +144,16 @@ class Descriptor:
 
     @property
     def aux_element(self) -> str:
-        """Dtype token of coordinates, ids or quantized values."""
-        return "none"
+        """Dtype token of coordinates, ids or quantized values; "none" without any."""
+        variant = _abi.OPERATORS[self.operator].variants.get(self.variant)
+        types = {} if variant is None else variant.types
+        others = [token for letter, token in types.items() if letter != "T"]
+        return others[0] if "T" in types and others else "none"
+
+    @property
+    def absent_tensors(self) -> frozenset[str]:
+        """Tensors of the operator that this problem has not: passed as NULL. They come after all others."""
+        return frozenset()
 
     @property
     def cache_key(self) -> Any:

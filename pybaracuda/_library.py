@@ -13,7 +13,18 @@ from typing import Any
 from . import _abi, _machine
 from ._errors import BackendUnavailableError, BaracudaError, from_status
 
-__all__ = ["Library", "backend_available", "backend_problem", "include_dir", "library_path", "load", "raw"]
+__all__ = [
+    "Bits128",
+    "Library",
+    "backend_available",
+    "backend_problem",
+    "include_dir",
+    "library_path",
+    "load",
+    "raw",
+    "symbol_name",
+    "value_ctype",
+]
 
 PREFIX = "baracuda_kernels_"
 _FILES = {"cpu": "libbaracuda_kernels_cpu.so", "cuda": "libbaracuda_kernels.so"}
@@ -99,11 +110,15 @@ def _find(folder: str, name: str) -> Path | None:
 
 
 def library_path(backend: str) -> Path:
-    """Find the file of a C library.
+    """Find the file of a C library, to link or to load it from another language.
 
     Parameters
     ----------
     backend : {"cpu", "cuda"}
+
+    Returns
+    -------
+    pathlib.Path
 
     Raises
     ------
@@ -122,7 +137,11 @@ def library_path(backend: str) -> Path:
 
 
 def include_dir() -> Path:
-    """Find the folder that holds ``baracuda_kernels.h``.
+    """Find the folder that holds ``baracuda_kernels.h``, for a compiler.
+
+    Returns
+    -------
+    pathlib.Path
 
     Raises
     ------
@@ -229,6 +248,11 @@ def raw(backend: str = "cpu") -> ctypes.CDLL:
     ----------
     backend : {"cpu", "cuda"}
 
+    Returns
+    -------
+    ctypes.CDLL
+        The same object at every call.
+
     Raises
     ------
     BackendUnavailableError
@@ -250,6 +274,10 @@ def backend_problem(backend: str) -> str | None:
     ----------
     backend : {"cpu", "cuda"}
         Asking about ``"cuda"`` starts the driver in this process.
+
+    Returns
+    -------
+    str or None
     """
     try:
         load(_checked_backend(backend))
@@ -259,5 +287,15 @@ def backend_problem(backend: str) -> str | None:
 
 
 def backend_available(backend: str) -> bool:
-    """Tell whether a backend's library is here and, for ``"cuda"``, a driver and a device that it can use."""
+    """Tell whether a backend's library is here and, for ``"cuda"``, a driver and a device that it can use.
+
+    Parameters
+    ----------
+    backend : {"cpu", "cuda"}
+        As for :func:`backend_problem`, which says why not.
+
+    Returns
+    -------
+    bool
+    """
     return backend_problem(backend) is None

@@ -20,8 +20,8 @@ __all__ = ["PackedProblem", "pack_problem"]
 _LIMITS = {"i32": (-(2**31), 2**31 - 1), "i64": (-(2**63), 2**63 - 1)}
 _HOST_TYPES: dict[str, Any] = {"i32": ctypes.c_int32, "i64": ctypes.c_int64}
 # The `struct` code of one element where it is passed by its address.
-_ELEMENT_CODES = {"f32": "f", "f64": "d", "f16": "H", "bf16": "H", "b8": "B", "b16": "H", "b32": "I", "b64": "Q",
-                  "b128": "QQ"}  # fmt: skip
+_ELEMENT_CODES = {"f32": "f", "f64": "d", "f16": "H", "bf16": "H", "i32": "i", "i64": "q",
+                  "b8": "B", "b16": "H", "b32": "I", "b64": "Q", "b128": "QQ"}  # fmt: skip
 
 
 class PackedProblem(NamedTuple):
@@ -50,6 +50,8 @@ def pack_problem(operator: _abi.Operator, variant: _abi.Variant, descriptor: Des
     for parameter in operator.parameters:
         if isinstance(parameter, _abi.Tensor):
             arguments.append(None)
+            if parameter.name in descriptor.absent_tensors:
+                constants.append(0)
             continue
         value: Any
         packed: tuple[Any, ...]
@@ -125,10 +127,13 @@ def _float(ctype: str, value: Any) -> Any:
         return float(narrow)
     if ctype == "f16":
         return int(narrow.view(np.uint16))
-    # bf16: round to nearest even on the upper half of the f32 bits; a NaN keeps its sign and becomes quiet.
+    # bf16: round to nearest even on the upper half of the f32 bits; a NaN keeps its sign and becomes quiet. Where
+    # rounding to f32 made a tie, the value itself lies on one side of it.
     bits = int(narrow.view(np.uint32))
     if value != value:
         return bits >> 16 | 0x0040
+    if bits & 0xFFFF == 0x8000 and float(narrow) != value:
+        bits += 1 if abs(value) > abs(float(narrow)) else -1
     return (bits + 0x7FFF + (bits >> 16 & 1)) >> 16
 
 

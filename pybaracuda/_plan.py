@@ -66,7 +66,7 @@ class Plan:
     descriptor_type: ClassVar[type[Any]]
     category: ClassVar[str]
     layout: ClassVar[str] = "row-major"
-    # In which dtype sums are kept; None means "as the element, f32 for 16-bit types".
+    # Whether results are sums, and whether bits are only moved.
     sums: ClassVar[bool] = True
     moves: ClassVar[bool] = False
 
@@ -129,7 +129,8 @@ class Plan:
             backend = "cpu" if stream is None else "cuda"
         elif backend == "cpu" and stream is not None:
             raise ValueError("stream: the CPU backend has no streams; leave it out")
-        return _build(cls, descriptor, descriptor.cache_key, backend, preference)  # type: ignore[arg-type, return-value]
+        plan = _build(cls, descriptor, descriptor.cache_key, backend, preference)  # type: ignore[arg-type]
+        return plan  # type: ignore[return-value]
 
     def can_implement(self, **tensors: Any) -> bool:
         """Ask the library about the problem again, and check tensors without running.
@@ -356,8 +357,9 @@ def _build(cls: type[Plan], descriptor: Descriptor, cache_key: Any, backend: str
     put(plan, "_pack", packed.pack)
     put(plan, "_constants", packed.constants)
     _check_problem(plan)
-    parameters = (each for each in operator.parameters if isinstance(each, _abi.Tensor))
-    put(plan, "tensors", tuple(tensor_spec(descriptor, each, variant) for each in parameters))
+    tensors = (each for each in operator.parameters if isinstance(each, _abi.Tensor))
+    present = (each for each in tensors if each.name not in descriptor.absent_tensors)
+    put(plan, "tensors", tuple(tensor_spec(descriptor, each, variant) for each in present))
     put(plan, "workspace_size", int(library.function(operator, variant, "workspace_size")(*packed.sizes)))
     most = preference.max_workspace_bytes
     if most is not None and plan.workspace_size > most:

@@ -155,6 +155,8 @@ def affine_grid(
     -----
     Computed as fma(t1, y, fma(t0, x, t2)) with x = (2 j + 1) / W - 1, so the last bit may differ from torch's.
     Bit-stable on every run, thread count, GPU and backend. May be called from any number of threads.
+
+    Defined by torch 2.11, align_corners False; Jaderberg et al., Spatial Transformer Networks, 2015.
     """
     maps = read("theta", theta, stream)
     extents = _check_size(_call.whole_tuple("size", size), align_corners)

@@ -9,6 +9,7 @@ from math import prod
 from typing import Any, ClassVar
 
 from . import _call
+from ._abi import OPERATORS
 from ._arrays import read
 from ._call import FLOATS, MOST_COMBINATIONS, Output, Prepared
 from ._descriptor import Descriptor
@@ -25,8 +26,9 @@ __all__ = [
 ]
 
 _MOST_AXES = 4
+_QUANTIZED = tuple(dict.fromkeys(each.types["Q"] for each in OPERATORS["dequantize_per_channel"].variants.values()))
 # Quantized types that ONNX and torch have and that are not wired yet.
-_NOT_YET = ("s16", "u16", "i32")
+_NOT_YET = tuple(each for each in ("s16", "u16", "i32") if each not in _QUANTIZED)
 # What zero points of a dtype are converted to; None is native.
 _ZERO_POINT_CASTS = {"i32": None, "s8": "i32", "u8": "i32", "s16": "i32", "u16": "i32", "i64": "i32"}
 
@@ -148,7 +150,7 @@ def _prepare(
     zero_dtype: str,
     axis: int,
 ) -> Prepared:
-    quantized = _call.element_of("input", dtype, ("s8", "u8"), _NOT_YET)
+    quantized = _call.element_of("input", dtype, _QUANTIZED, _NOT_YET)
     element = _call.element_of("scale", scale_dtype)
     _call.element_of("zero_point", zero_dtype, tuple(_ZERO_POINT_CASTS))
     axis = _check_axis("input", shape, axis)

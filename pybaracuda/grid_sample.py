@@ -41,11 +41,6 @@ class _GridSampleProblem(Descriptor):
     element: str = "f32"
 
     @property
-    def aux_element(self) -> str:
-        """Dtype token of the grid."""
-        return "f64" if self.element == "f64" else "f32"
-
-    @property
     def input_h(self) -> int:
         """The ABI's name for `ih`."""
         return self.ih

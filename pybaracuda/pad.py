@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
-from typing import Any
+from operator import index
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -30,37 +31,66 @@ def _check_mode(mode: str) -> None:
         raise ValueError(f"mode is {mode!r}; wanted one of {', '.join(map(repr, _MODES))}")
 
 
-def _fill_strides(descriptor: Any, name: str, shape: tuple[int, ...]) -> None:
-    strides = getattr(descriptor, name)
-    if strides is None:
-        object.__setattr__(descriptor, name, dense_strides(shape))
-    elif len(strides) != len(shape):
-        raise InvalidProblemError(f"{descriptor.operator}: {name} has {len(strides)} entries; wanted {len(shape)}")
+@dataclass(frozen=True, slots=True)
+class _PadProblem(Descriptor):
+    """What both directions of padding are described by."""
 
+    input_shape: tuple[int, ...]
+    pad_low: tuple[int, ...]
+    pad_high: tuple[int, ...]
+    mode: str = "constant"
 
-def _check_axes(descriptor: Any) -> None:
-    _check_mode(descriptor.mode)
-    shape, low, high = descriptor.input_shape, descriptor.pad_low, descriptor.pad_high
-    for name in ("pad_low", "pad_high"):
-        if len(getattr(descriptor, name)) != len(shape):
+    _suffix: ClassVar[str] = ""
+
+    def __post_init__(self) -> None:
+        Descriptor.__post_init__(self)
+        _check_mode(self.mode)
+        for name in ("pad_low", "pad_high"):
+            self._check_length(name, getattr(self, name))
+        # Also in C, where pad_high and so the reason is not known.
+        axes = zip(self.input_shape, self.pad_low, self.pad_high, strict=True)
+        if any(extent + min(low, 0) + min(high, 0) < 0 for extent, low, high in axes):
             raise InvalidProblemError(
-                f"{descriptor.operator}: {name} has {len(getattr(descriptor, name))} entries; wanted {len(shape)}"
+                f"{self.operator}: pad_low {self.pad_low} and pad_high {self.pad_high} crop below 0 elements of "
+                f"input_shape {self.input_shape}"
             )
-    # Also in C, where pad_high and so the reason is not known.
-    if any(n + min(before, 0) + min(after, 0) < 0 for n, before, after in zip(shape, low, high, strict=True)):
-        raise InvalidProblemError(
-            f"{descriptor.operator}: pad_low {low} and pad_high {high} crop below 0 elements of input_shape {shape}"
-        )
 
+    def _check_length(self, name: str, value: tuple[int, ...]) -> None:
+        if len(value) != self.rank:
+            raise InvalidProblemError(f"{self.operator}: {name} has {len(value)} entries; wanted {self.rank}")
 
-def _operator(mode: str, low: tuple[int, ...], high: tuple[int, ...], suffix: str = "") -> str:
-    """Name the C operator: each mode has its own, and those take no negative pads."""
-    name = "ex" if min(low, default=0) < 0 or min(high, default=0) < 0 else mode
-    return f"pad_{name}{suffix}"
+    def _fill_strides(self, name: str, shape: tuple[int, ...]) -> None:
+        """Spell dense strides out, and check the length of given ones."""
+        strides = getattr(self, name)
+        if strides is None:
+            object.__setattr__(self, name, dense_strides(shape))
+        else:
+            self._check_length(name, strides)
+
+    @property
+    def operator(self) -> str:  # type: ignore[override]
+        """The C operator's name: each mode has its own, and those take no negative pads."""
+        name = "ex" if min((*self.pad_low, *self.pad_high), default=0) < 0 else self.mode
+        return f"pad_{name}{self._suffix}"
+
+    @property
+    def rank(self) -> int:
+        """Axes."""
+        return len(self.input_shape)
+
+    @property
+    def output_shape(self) -> tuple[int, ...]:
+        """Extents of the padded tensor."""
+        return _padded(self.input_shape, self.pad_low, self.pad_high)
+
+    @property
+    def option_mode(self) -> int:
+        """The mode's number."""
+        return _MODES.index(self.mode)
 
 
 @dataclass(frozen=True, slots=True)
-class PadDescriptor(Descriptor):
+class PadDescriptor(_PadProblem):
     """A padding problem.
 
     Parameters
@@ -76,47 +106,31 @@ class PadDescriptor(Descriptor):
         Dtype, or a width: only the value depends on more.
     input_strides, output_strides : tuple of int, optional
         In elements; None is dense. No output stride may be 0 where the extent is above 1.
+
+    Raises
+    ------
+    TypeError
+        If a field has the wrong type.
+    ValueError
+        If there is no such mode.
+    InvalidProblemError
+        If lengths differ, or pads cut off more than there is.
     """
 
-    input_shape: tuple[int, ...]
-    pad_low: tuple[int, ...]
-    pad_high: tuple[int, ...]
-    mode: str = "constant"
     value: float | int = 0.0
     element: str = "f32"
     input_strides: tuple[int, ...] | None = None
     output_strides: tuple[int, ...] | None = None
 
     def __post_init__(self) -> None:
-        Descriptor.__post_init__(self)
-        _check_axes(self)
-        _fill_strides(self, "input_strides", self.input_shape)
-        _fill_strides(self, "output_strides", self.output_shape)
-
-    @property
-    def operator(self) -> str:  # type: ignore[override]
-        """The C operator's name."""
-        return _operator(self.mode, self.pad_low, self.pad_high)
-
-    @property
-    def rank(self) -> int:
-        """Axes."""
-        return len(self.input_shape)
-
-    @property
-    def output_shape(self) -> tuple[int, ...]:
-        """Extents of the padded tensor."""
-        return _padded(self.input_shape, self.pad_low, self.pad_high)
+        _PadProblem.__post_init__(self)
+        self._fill_strides("input_strides", self.input_shape)
+        self._fill_strides("output_strides", self.output_shape)
 
     @property
     def output_numel(self) -> int:
         """Elements of the padded tensor."""
         return prod(self.output_shape)
-
-    @property
-    def option_mode(self) -> int:
-        """The mode's number."""
-        return _MODES.index(self.mode)
 
     @property
     def option_value(self) -> float | int:
@@ -130,7 +144,7 @@ class PadDescriptor(Descriptor):
 
 
 @dataclass(frozen=True, slots=True)
-class PadBackwardDescriptor(Descriptor):
+class PadBackwardDescriptor(_PadProblem):
     """The gradient of padding.
 
     Parameters
@@ -141,37 +155,24 @@ class PadBackwardDescriptor(Descriptor):
         As in the forward call.
     element : {"f32", "f64", "f16", "bf16"}
     grad_output_strides, grad_input_strides : tuple of int, optional
-        In elements; None is dense.
+        In elements; None is dense. No stride of grad_input may be 0 where the extent is above 1.
+
+    Raises
+    ------
+    TypeError, ValueError, InvalidProblemError
+        As :class:`PadDescriptor`.
     """
 
-    input_shape: tuple[int, ...]
-    pad_low: tuple[int, ...]
-    pad_high: tuple[int, ...]
-    mode: str = "constant"
     element: str = "f32"
     grad_output_strides: tuple[int, ...] | None = None
     grad_input_strides: tuple[int, ...] | None = None
 
+    _suffix: ClassVar[str] = "_backward"
+
     def __post_init__(self) -> None:
-        Descriptor.__post_init__(self)
-        _check_axes(self)
-        _fill_strides(self, "grad_output_strides", self.output_shape)
-        _fill_strides(self, "grad_input_strides", self.input_shape)
-
-    @property
-    def operator(self) -> str:  # type: ignore[override]
-        """The C operator's name."""
-        return _operator(self.mode, self.pad_low, self.pad_high, "_backward")
-
-    @property
-    def rank(self) -> int:
-        """Axes."""
-        return len(self.input_shape)
-
-    @property
-    def output_shape(self) -> tuple[int, ...]:
-        """Extents of the padded tensor, which are those of grad_output."""
-        return _padded(self.input_shape, self.pad_low, self.pad_high)
+        _PadProblem.__post_init__(self)
+        self._fill_strides("grad_output_strides", self.output_shape)
+        self._fill_strides("grad_input_strides", self.input_shape)
 
     @property
     def dy_shape(self) -> tuple[int, ...]:
@@ -182,11 +183,6 @@ class PadBackwardDescriptor(Descriptor):
     def input_numel(self) -> int:
         """Elements of grad_input."""
         return prod(self.input_shape)
-
-    @property
-    def option_mode(self) -> int:
-        """The mode's number."""
-        return _MODES.index(self.mode)
 
     @property
     def option_value(self) -> None:
@@ -230,9 +226,14 @@ class PadBackwardPlan(Plan):
 
 
 def _pads(name: str, value: Any, rank: int) -> tuple[int, ...]:
-    if isinstance(value, int):
-        return (_call.whole(name, value),) * rank
-    pads = _call.whole_tuple(name, value)
+    try:
+        return (index(value),) * rank
+    except TypeError:
+        pass
+    try:
+        pads = _call.whole_tuple(name, value)
+    except TypeError:
+        raise TypeError(f"{name}: wanted an int or a sequence of int, got {value!r}") from None
     if len(pads) != rank:
         raise ValueError(f"{name} has {len(pads)} entries; the array has {rank} axes")
     return pads
@@ -374,10 +375,11 @@ def pad(
 
     Notes
     -----
-    Elements are moved bit for bit, NaN payloads too. May be called from any number of threads.
+    Elements are moved bit for bit, NaN payloads too, so the bits are the same on every run, thread count, GPU and
+    backend. May be called from any number of threads.
 
-    As ``torch.nn.functional.pad`` and ``numpy.pad``; the pads are in NumPy's order, not in torch's, replicate is
-    NumPy's edge and circular its wrap. Where theirs differ: docs/differences.md.
+    Defined by ``numpy.pad`` (replicate is its edge, circular its wrap) and ``torch.nn.functional.pad`` for pads
+    that these take; the pads are in NumPy's order, not in torch's. Where theirs differ: docs/differences.md.
     """
     _check_mode(mode)
     operand = read("input", input, stream)
@@ -427,7 +429,8 @@ def pad_backward(
     -----
     The exact adjoint. An element that occurs once in the padded array has its gradient copied, bit for bit; where it
     occurs several times they are added, in ascending row-major order of the padded array, in partial sums of 256 (in
-    float32 for 16-bit types). May be called from any number of threads.
+    float32 for 16-bit types): the same bits on every run, thread count, GPU and backend. May be called from any number
+    of threads.
     """
     _check_mode(mode)
     operand = read("grad_output", grad_output, stream)

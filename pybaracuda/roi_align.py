@@ -51,11 +51,6 @@ class _RoiAlignProblem(Descriptor):
         # -0.0 is the same problem as 0.0.
         object.__setattr__(self, "spatial_scale", self.spatial_scale + 0.0)
 
-    @property
-    def aux_element(self) -> str:
-        """Dtype token of the boxes."""
-        return "f64" if self.element == "f64" else "f32"
-
 
 @dataclass(frozen=True, slots=True)
 class RoiAlignDescriptor(_RoiAlignProblem):
@@ -143,6 +138,21 @@ def _check_boxes(shape: tuple[int, ...], dtype: str, element: str) -> str | None
         raise ValueError(f"boxes has shape {shape}; wanted [K, 5]")
     _call.element_of("boxes", dtype, FLOATS)
     return _call.wider("boxes", dtype, "f64" if element == "f64" else "f32")
+
+
+def _options(spatial_scale: float, sampling_ratio: int, aligned: bool) -> tuple[float, int, bool]:
+    """Convert what says how boxes are sampled; every ratio below 1 is adaptive."""
+    return (
+        _call.number("spatial_scale", spatial_scale),
+        max(_call.whole("sampling_ratio", sampling_ratio), 0),
+        _call.flag("aligned", aligned),
+    )
+
+
+def _check_images(boxes: Any, name: str, shape: tuple[int, ...]) -> None:
+    """Refuse more arrays of boxes than there are images in what `name` says."""
+    if type(boxes) in (list, tuple) and len(boxes) > shape[0]:
+        raise ValueError(f"boxes holds {len(boxes)} arrays; {name} has {shape[0]} images")
 
 
 @lru_cache(maxsize=MOST_COMBINATIONS)
@@ -261,12 +271,9 @@ def roi_align(
         rois.shape,
         rois.dtype,
         _call.extent_pair("output_size", output_size),
-        _call.number("spatial_scale", spatial_scale),
-        max(_call.whole("sampling_ratio", sampling_ratio), 0),
-        _call.flag("aligned", aligned),
+        *_options(spatial_scale, sampling_ratio, aligned),
     )
-    if type(boxes) in (list, tuple) and len(boxes) > first.shape[0]:
-        raise ValueError(f"boxes holds {len(boxes)} arrays; input has {first.shape[0]} images")
+    _check_images(boxes, "input", first.shape)
     return prepared.launch((first, rois), (out,), stream)[0]
 
 
@@ -323,10 +330,7 @@ def roi_align_backward(
         rois.shape,
         rois.dtype,
         shape,
-        _call.number("spatial_scale", spatial_scale),
-        max(_call.whole("sampling_ratio", sampling_ratio), 0),
-        _call.flag("aligned", aligned),
+        *_options(spatial_scale, sampling_ratio, aligned),
     )
-    if type(boxes) in (list, tuple) and len(boxes) > shape[0]:
-        raise ValueError(f"boxes holds {len(boxes)} arrays; input_shape has {shape[0]} images")
+    _check_images(boxes, "input_shape", shape)
     return prepared.launch((first, rois), (out,), stream)[0]

@@ -1,35 +1,51 @@
 # SPDX-License-Identifier: Apache-2.0
 """The fixed problems whose output bits are committed in tests/vectors/bits.json: what they are and their input bytes.
 
-A change of a case changes its hash; add cases instead. Seeds are the CRC-32 of
-"case/tensor", data come from splitmix.py.
+A change of a case changes its hash; add cases instead. Seeds are the CRC-32 of "case/tensor", what tensors hold is made
+in bits_content.py.
 """
 
 from __future__ import annotations
 
-import math
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
-from raw_abi import Symbol, Values, completed, numel, places, span, symbols
-from splitmix import (
-    BIT_TYPES,
-    SIGNIFICAND_BITS,
-    WORD_BYTES,
-    Array,
-    encoded,
-    integers,
-    numbers,
-    special_patterns,
-    word_bytes,
+from bits_content import (
+    INT32_MIN,
+    Maker,
+    any_bits,
+    bad_boxes,
+    bad_ids,
+    bad_positions,
+    boxes,
+    centre,
+    far_zero_points,
+    holed_offsets,
+    ids,
+    near_one,
+    offsets,
+    on_pixels,
+    plain,
+    positions,
+    rows,
+    scales,
+    skewed_ids,
+    sorted_ids,
+    special,
+    subnormal,
+    tied,
+    whole_numbers,
+    wide,
+    zero_points,
 )
+from oracle.pad import MODES as PAD_MODES
+from raw_abi import Symbol, Value, Values, completed, numel, places, span, symbols
+from splitmix import Array
 
 from pybaracuda import _abi
-
-INT32_MIN, INT32_MAX = -(2**31), 2**31 - 1
 
 
 class Case(NamedTuple):
@@ -47,10 +63,6 @@ class Case(NamedTuple):
         return np.ravel(content.reshape(-1, width)[places(tensor, self.values)])
 
 
-# (seed, count of elements, dtype token, the case's values) -> bytes
-Maker = Callable[[int, int, str, Values], Array]
-
-
 class Problem(NamedTuple):
     """A problem that every variant of some operators gets; a maker for every tensor that is not plain numbers."""
 
@@ -60,182 +72,8 @@ class Problem(NamedTuple):
     makers: Mapping[str, Maker] = MappingProxyType({})
     # Operators that need not have it, by what their names contain.
     without: tuple[str, ...] = ()
-
-
-def plain(seed: int, count: int, token: str, values: Values) -> Array:
-    """Numbers in [-1, 1) with a full significand, every value of an 8-bit type, or any bytes."""
-    if token in WORD_BYTES:
-        return word_bytes(seed, count, token)
-    if token in SIGNIFICAND_BITS:
-        return encoded(numbers(seed, count, token), token)
-    low, high = {"s8": (-128, 127), "u8": (0, 255)}[token]
-    return encoded(integers(seed, count, low, high), token)
-
-
-def wide(seed: int, count: int, token: str, values: Values) -> Array:
-    """Numbers whose magnitudes span 2^-12 to 1, so that sums round at every step."""
-    scales = 2.0 ** -integers(seed ^ 1, count, 0, 4 if token == "f16" else 12).astype(np.float64)
-    # f16's subnormals begin at 2^-14: fewer binades and a coarser significand keep every value exact.
-    drawn = numbers(seed, count, "bf16" if token == "f16" else token)
-    return encoded(drawn * scales, token)
-
-
-def special(seed: int, count: int, token: str, values: Values) -> Array:
-    """Every third element is a zero, subnormal, infinity or NaN with a payload; the rest are plain.
-
-    The largest finite numbers are left out: their sum overflows in f32 but not in the float64 oracle.
-    """
-    largest = special_patterns(token)[6:8]
-    patterns = np.array([p for p in special_patterns(token) if p not in largest], BIT_TYPES[token])
-    content = plain(seed, count, token, values).view(BIT_TYPES[token]).copy()
-    chosen = integers(seed ^ 2, count, 0, len(patterns) - 1)
-    content[::3] = patterns[chosen[::3]]
-    return content.view(np.uint8)
-
-
-def any_bits(seed: int, count: int, token: str, values: Values) -> Array:
-    """Special values in every second element, the largest finite numbers too: for operators that move bits."""
-    if token in WORD_BYTES:
-        return word_bytes(seed, count, token)
-    patterns = np.array(special_patterns(token), BIT_TYPES[token])
-    content = plain(seed, count, token, values).view(BIT_TYPES[token]).copy()
-    content[::2] = patterns[integers(seed ^ 2, count, 0, len(patterns) - 1)[::2]]
-    return content.view(np.uint8)
-
-
-def tied(seed: int, count: int, token: str, values: Values) -> Array:
-    """Few distinct values, zeros of both signs among them, so that most maxima are ties."""
-    drawn = np.array([-0.0, 0.0, -1.0, 0.5])[integers(seed, count, 0, 3)]
-    return encoded(drawn, token)
-
-
-def subnormal(seed: int, count: int, token: str, values: Values) -> Array:
-    """Subnormal numbers only: a flushed one would show."""
-    largest = (1 << (SIGNIFICAND_BITS[token] - 1)) - 1
-    patterns = integers(seed, count, 1, largest).astype(BIT_TYPES[token])
-    return patterns.view(np.uint8)
-
-
-def _number(values: Values, name: str) -> int:
-    found = values[name]
-    assert isinstance(found, int)
-    return found
-
-
-def boxes(seed: int, count: int, token: str, values: Values) -> Array:
-    """Boxes whose corners lie in and around the image; one in eight is reversed or crosses a border."""
-    rows = count // 5
-    scale = values["spatial_scale"]
-    assert isinstance(scale, float)
-    wide_, high = _number(values, "w") / scale, _number(values, "h") / scale
-    content = np.empty((rows, 5))
-    content[:, 0] = integers(seed, rows, 0, _number(values, "n") - 1)
-    unit = numbers(seed ^ 1, rows * 4, "f32", 0.0, 1.0).reshape(rows, 4)
-    low, size = unit[:, :2] * 1.25 - 0.125, unit[:, 2:] * 0.75 - 0.09375
-    content[:, 1:3] = low * (wide_, high)
-    content[:, 3:5] = (low + size) * (wide_, high)
-    # Rounded to what both coordinate types hold: the f32 value is the definition for all variants.
-    return encoded(content.astype(np.float32).ravel(), token)
-
-
-_BAD_BOXES = [
-    [-1, 1, 1, 5, 4], [-0.5, 1, 1, 5, 4], [1e30, 1, 1, 5, 4], [2.0**31, 1, 1, 5, 4], [math.nan, 1, 1, 5, 4],
-    [0, math.nan, 1, 5, 4], [0, 1, -math.inf, 5, 4], [0, 1, 1, math.inf, 4], [0, -1e30, -1e30, 1e30, 1e30],
-    [0, 1e30, 1e30, 2e30, 2e30], [0, -3e38, 0, 3e38, 4], [0, -1e10, -1e10, 5, 5], [0, 0, 0, 3e5, 5],
-    [0, 5, 6, 1, 2], [0, 6, 1, 2, 5], [0, 3, 3, 3, 3], [0, 1e-40, 1e-40, 4, 4], [0.999, 1, 1, 2, 2],
-]  # fmt: skip
-
-
-def bad_boxes(seed: int, count: int, token: str, values: Values) -> Array:
-    """Good boxes with every kind of bad one between them."""
-    good = boxes(seed, count, "f32", values).view(np.float32).reshape(-1, 5).copy()
-    for place, row in enumerate(_BAD_BOXES):
-        good[(2 * place + 1) % len(good)] = row
-    return encoded(good.ravel(), token)
-
-
-def positions(seed: int, count: int, token: str, values: Values) -> Array:
-    """Coordinates in [-1.25, 1.25): some samples lie outside, wholly or by a part."""
-    return encoded(numbers(seed, count, "f32", -1.25, 1.25), token)
-
-
-def on_pixels(seed: int, count: int, token: str, values: Values) -> Array:
-    """Eighths from -1.5 to 1.5: on pixel centres, on borders and half-way, where weights are exactly 0 or 1/2."""
-    return encoded(integers(seed, count, -12, 12) / 8, token)
-
-
-def centre(seed: int, count: int, token: str, values: Values) -> Array:
-    """Every sample at 0: in a map of one pixel each is a whole tap of that pixel."""
-    return encoded(np.zeros(count), token)
-
-
-def bad_positions(seed: int, count: int, token: str, values: Values) -> Array:
-    """Positions with NaN, infinite, huge and subnormal ones among them."""
-    bad = np.array([math.nan, math.inf, -math.inf, 1e30, -1e30, 2.0**31, 1e-40, -0.0, 1.0, -1.0], np.float32)
-    content = numbers(seed, count, "f32", -1.25, 1.25).astype(np.float32)
-    content[::5] = bad[integers(seed ^ 1, count, 0, len(bad) - 1)][::5]
-    return encoded(content, token)
-
-
-def ids(seed: int, count: int, token: str, values: Values) -> Array:
-    return encoded(integers(seed, count, 0, _number(values, "num_segments") - 1), token)
-
-
-def skewed_ids(seed: int, count: int, token: str, values: Values) -> Array:
-    """Nine rows of ten go to one segment in the middle."""
-    drawn = integers(seed, count, 0, _number(values, "num_segments") - 1)
-    drawn[integers(seed ^ 1, count, 0, 9) > 0] = _number(values, "num_segments") // 2
-    return encoded(drawn, token)
-
-
-def bad_ids(seed: int, count: int, token: str, values: Values) -> Array:
-    """Ids below 0, at and above num_segments, and the extremes of the type; half of the segments stay empty."""
-    segments = _number(values, "num_segments")
-    bad = [-1, segments, INT32_MIN, INT32_MAX] + ([-(2**63), 2**63 - 1, 2**32, 2**32 + 1] if token == "i64" else [])
-    drawn = integers(seed, count, 0, segments - 1) & ~1
-    drawn[::3] = np.array(bad)[integers(seed ^ 1, count, 0, len(bad) - 1)][::3]
-    return encoded(drawn, token)
-
-
-def sorted_ids(seed: int, count: int, token: str, values: Values) -> Array:
-    """Ascending ids, a few of them on either side of the valid ones; some segments stay empty."""
-    drawn = np.sort(integers(seed, count, -1, _number(values, "num_segments")))
-    return encoded(np.where(drawn == 2, 3, drawn), token)
-
-
-def offsets(seed: int, count: int, token: str, values: Values) -> Array:
-    """Ascending offsets; rows before the first and behind the last are dropped."""
-    return encoded(np.sort(integers(seed, count, 0, _number(values, "num_rows"))), token)
-
-
-def rows(seed: int, count: int, token: str, values: Values) -> Array:
-    """Rows that hold a maximum, as far as they exist."""
-    return encoded(
-        integers(seed, count, -1, _number(values, "num_inputs" if "num_inputs" in values else "num_rows")), token
-    )
-
-
-def whole_numbers(seed: int, count: int, token: str, values: Values) -> Array:
-    return encoded(integers(seed, count, -(2**31), 2**31 - 1), token)
-
-
-def near_one(seed: int, count: int, token: str, values: Values) -> Array:
-    """Factors whose products stay in range."""
-    return encoded(numbers(seed, count, token, 0.9375, 1.0625), token)
-
-
-def scales(seed: int, count: int, token: str, values: Values) -> Array:
-    """Positive scales from 1/16 up to 1/8; 1/16 keeps f16 products normal."""
-    return encoded(numbers(seed, count, token, 0.0625, 0.125), token)
-
-
-def zero_points(seed: int, count: int, token: str, values: Values) -> Array:
-    return encoded(integers(seed, count, -128, 255), token)
-
-
-def far_zero_points(seed: int, count: int, token: str, values: Values) -> Array:
-    """Up to 2^15 - 256 on either side: the difference is still exact in f32."""
-    return encoded(integers(seed, count, -32512, 32512), token)
+    # Whether integers have no such problem.
+    floats_only: bool = False
 
 
 TENTH = float(np.float32(0.1))
@@ -402,12 +240,12 @@ _PAD_EX = [
     *(
         Problem(f"crop-and-pad-{name}", f"mode {name}, pads of both signs on every axis",
                 {**_pad([3, 8, 9], [0, -2, 4], [-1, 3, -3]), "mode": number}, _PAD_REPEATED_WIDE)
-        for number, name in enumerate(("constant", "reflect", "replicate", "circular", "symmetric"))
+        for number, name in enumerate(PAD_MODES)
     ),
     *(
         Problem(f"several-periods-{name}", f"mode {name}, pads wider than what is left",
                 {**_pad([4, 9], [0, -5], [-1, 23]), "mode": number}, _PAD_REPEATED_WIDE)
-        for number, name in enumerate(("constant", "reflect", "replicate", "circular", "symmetric"))
+        for number, name in enumerate(PAD_MODES)
     ),
     Problem("crop", "nothing is added", {**_pad([6, 7], [-1, -2], [-2, -3]), "mode": 1}, _PAD_BITS),
     Problem("crop-all", "nothing is left", {**_pad([3, 4], [-1, 0], [-2, 0]), "mode": 2}),
@@ -455,6 +293,30 @@ _SEGMENT_CSR = [
 ]  # fmt: skip
 
 
+def _segment_ex(reduce: int, form: int, shape: tuple[int, int, int], **more: Value) -> Values:
+    return {**_rows(*shape), "reduce": reduce, "form": form, **more}
+
+
+# Reductions and forms by number, as the options have them.
+_SEGMENT_EX = [
+    Problem("sum", "any ids, half of the segments without rows", _segment_ex(0, 0, (120, 4, 10)), {"index": bad_ids}),
+    Problem("mean", "ascending ids", _segment_ex(1, 1, (60, 7, 13)), {"index": sorted_ids}, floats_only=True),
+    Problem("max", "offsets, most segments without rows", _segment_ex(2, 2, (40, 65, 300)), {"index": offsets}),
+    Problem("min", "any ids, most segments without rows", _segment_ex(3, 0, (40, 65, 300)),
+            {"index": ids, "input": tied}),
+    Problem("prod", "offsets, segments of more than 256 rows", _segment_ex(4, 2, (1500, 17, 3)),
+            {"index": holed_offsets, "input": near_one}),
+    Problem("logsumexp", "any ids, half of the segments without rows", _segment_ex(5, 0, (120, 4, 10)),
+            {"index": bad_ids}, floats_only=True),
+    Problem("max-with-arg", "ascending ids, segments of more than 256 rows", _segment_ex(6, 1, (1500, 17, 3)),
+            {"index": sorted_ids, "input": tied}),
+    Problem("min-with-arg", "any ids, half of the segments without rows", _segment_ex(7, 0, (120, 4, 10)),
+            {"index": bad_ids, "input": tied}),
+    Problem("own-value", "no value is given", _segment_ex(7, 2, (40, 3, 60), empty_value=None), {"index": offsets}),
+    Problem("parallel", "enough work for several threads", _segment_ex(2, 0, (1200, 96, 40)), {"index": bad_ids}),
+]  # fmt: skip
+
+
 _CHANNEL_MAKERS: dict[str, Maker] = {"scale": scales, "zero_point": zero_points}
 _CHANNEL = [
     *(
@@ -484,6 +346,7 @@ PROBLEMS: dict[str, list[Problem]] = {
     "segment": _SEGMENT,
     "segment_sorted": _SEGMENT_SORTED,
     "segment_csr": _SEGMENT_CSR,
+    "segment_ex": _SEGMENT_EX,
     "dequantize": _CHANNEL,
 }
 
@@ -494,12 +357,18 @@ PAD_VALUES = {
 }  # fmt: skip
 
 
+# What a segment without rows is, by dtype: NaNs with a payload for the 16-bit types, -0.0 for f64.
+EMPTY_VALUES = {"f32": TENTH, "f64": -0.0, "f16": 0x7D23, "bf16": 0xFF91, "i32": INT32_MIN, "i64": 2**53 + 1}
+
+
 def _values(symbol: Symbol, problem: Problem) -> Values:
     """The problem's values that this operator takes."""
     names = {s.name for s in symbol.scalars} | {a.name for a in symbol.host_arrays}
     chosen: Values = {name: value for name, value in problem.values.items() if name in names}
     if "value" in names | {field.name for field in symbol.fields}:
         chosen["value"] = PAD_VALUES[symbol.variant.token]
+    if any(field.name == "empty_value" for field in symbol.fields):
+        chosen["empty_value"] = problem.values.get("empty_value", EMPTY_VALUES[symbol.variant.types["T"]])
     return completed(symbol, chosen)
 
 
@@ -514,7 +383,7 @@ def case(symbol: Symbol, problem: Problem) -> Case:
             if tensor.name == "arg":
                 maker = rows
             elif tensor.dtype == "T" and symbol.dtype(tensor) in ("i32", "i64"):
-                maker = whole_numbers
+                maker = whole_numbers  # also where floats have ties: their encoding would lose the halves
             elif tensor.dtype == "T" and "_prod" in symbol.operator.name:
                 maker = near_one
             content = maker(seed, span(tensor, values).elements, symbol.dtype(tensor), values)
@@ -530,7 +399,10 @@ def cases() -> Iterator[Case]:
         if not problems:
             raise AssertionError(f"{symbol.operator.name} has no problem in tests/bits_cases.py: add some")
         for problem in problems:
-            if not any(part in symbol.operator.name for part in problem.without):
+            of_integers = symbol.variant.types.get("T") in ("i32", "i64")
+            if not any(part in symbol.operator.name for part in problem.without) and not (
+                of_integers and problem.floats_only
+            ):
                 yield case(symbol, problem)
 
 

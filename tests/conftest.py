@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import skip_policy
 from hypothesis import HealthCheck, settings
-from place import DTYPES, Place, available, place_for
+from place import CUDA_FRAMEWORKS, DTYPES, HOST_FRAMEWORKS, Place, available, place_for
 
 SEED_VARIABLE = "BARACUDA_TEST_SEED"
 
@@ -51,14 +51,18 @@ def rng(seed: list[int]) -> np.random.Generator:
     return np.random.default_rng(seed)
 
 
+def _skip_without_cuda() -> None:
+    import pybaracuda
+
+    if not pybaracuda.backend_available("cuda"):
+        pytest.skip("no CUDA")
+
+
 @pytest.fixture(params=["cpu", "cuda"])
 def backend(request: pytest.FixtureRequest) -> str:
     name = str(request.param)
     if name == "cuda":
-        import pybaracuda
-
-        if not pybaracuda.backend_available("cuda"):
-            pytest.skip("no CUDA")
+        _skip_without_cuda()
     return name
 
 
@@ -81,6 +85,17 @@ def place(backend: str, request: pytest.FixtureRequest) -> Place:
     if found is None:
         pytest.skip("no torch")
     return found
+
+
+@pytest.fixture(params=[*HOST_FRAMEWORKS, *CUDA_FRAMEWORKS])
+def framework(request: pytest.FixtureRequest) -> Any:
+    """Each framework whose arrays the functions take: a frameworks.Framework."""
+    name = str(request.param)
+    if name in CUDA_FRAMEWORKS:
+        _skip_without_cuda()
+    if name in ("torch", "torch-cuda"):
+        request.getfixturevalue("torch")
+    return importlib.import_module("frameworks").framework_of(name)
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ from enum import IntEnum
 from types import MappingProxyType
 from typing import NamedTuple
 
+from oracle.pad import MODES as PAD_MODES
 from raw_abi import PLAIN_OPTIONS, STATUS, OptionValues, Symbol, Value, Values, completed, dense_strides, numel, span
 
 from pybaracuda import _abi
@@ -94,7 +95,7 @@ _AFFINE = Baseline(
 )
 
 _PAD_VALUE = 3
-_PAD_KINDS = ("constant", "reflect", "replicate", "circular", "symmetric", "ex")
+_PAD_KINDS = (*PAD_MODES, "ex")
 
 
 def _pad(forward: bool, mode: str = "constant") -> Baseline:
@@ -161,12 +162,18 @@ def _pad(forward: bool, mode: str = "constant") -> Baseline:
 _SEGMENT: Values = {"num_inputs": 7, "embedding_dim": 3, "num_segments": 4}
 # f16 and bf16 hold the largest extents: (2^31 - 1)^2 elements of 2 bytes.
 _SEGMENT_OVERFLOWS: tuple[Values, ...] = (
-    {"num_inputs": INT32_MAX, "embedding_dim": INT32_MAX},
+    {"num_inputs": INT32_MAX - 256, "embedding_dim": INT32_MAX},
     {"num_segments": INT32_MAX, "embedding_dim": INT32_MAX},
 )
 
 
-def _segment(fill: float, csr: bool = False, arg: bool = False, least: int | None = None) -> Baseline:
+def _segment(
+    fill: float,
+    csr: bool = False,
+    arg: bool = False,
+    least: int | None = None,
+    options: Mapping[str, Value] = MappingProxyType({}),
+) -> Baseline:
     rows = "num_rows" if csr else "num_inputs"
 
     def named(values: Values) -> Values:
@@ -178,7 +185,7 @@ def _segment(fill: float, csr: bool = False, arg: bool = False, least: int | Non
     )
     larger: Values = {"num_inputs": 700, "embedding_dim": 9, "num_segments": 5}
     return Baseline(
-        named(_SEGMENT),
+        {**named(_SEGMENT), **options},
         empties,
         tuple(named(values) for values in _SEGMENT_OVERFLOWS),
         larger=named(larger),
@@ -204,6 +211,12 @@ _SEGMENT_BASELINES = {
     for name in (*_SEGMENT_FILLS, *(f"{gradient}_backward" for gradient in _SEGMENT_GRADIENTS))
 }
 
+# Of the most arrays: a maximum and its rows.
+_SEGMENT_EMPTY_VALUE = 3
+_SEGMENT_EX = _segment(
+    _SEGMENT_EMPTY_VALUE, True, True, options={"reduce": 6, "form": 0, "empty_value": _SEGMENT_EMPTY_VALUE}
+)
+
 _CHANNEL = Baseline(
     values={"shape": [2, 3, 1, 4], "axis": 1},
     empties=tuple(Empty(f"shape[{axis}]-0", {"shape": [0 if i == axis else 2 for i in range(4)]}) for axis in range(4)),
@@ -225,6 +238,7 @@ BASELINES: dict[str, Baseline] = {
     **{f"pad_{mode}_backward": _pad(forward=False, mode=mode) for mode in _PAD_KINDS},
     **_SEGMENT_BASELINES,
     "segment_gather": _segment(fill=0.0),
+    "segment_ex": _SEGMENT_EX,
     "dequantize_per_channel": _CHANNEL,
     "dequantize_per_channel_backward": _CHANNEL,
 }

@@ -9,6 +9,7 @@ from typing import Any
 
 import jax
 import numpy as np
+from function_cases import Case
 from place import DTYPES
 from tolerance import Array
 
@@ -182,12 +183,8 @@ class InterfaceExporters(Views):
         return int(array.array.data.ptr) if isinstance(array, Interfaced) else super().pointer(array)
 
 
-HOST_FRAMEWORKS = ("numpy", "torch", "jax", "dlpack")
-CUDA_FRAMEWORKS = ("torch-cuda", "cupy", "jax-cuda", "cuda.core", "cuda-array-interface")
-
-
 def framework_of(name: str) -> Framework:
-    """The framework of a name out of HOST_FRAMEWORKS or CUDA_FRAMEWORKS."""
+    """The framework of a name out of place.HOST_FRAMEWORKS or CUDA_FRAMEWORKS."""
     makers: dict[str, Callable[[], Framework]] = {
         "numpy": lambda: Framework(name),
         "torch": lambda: TorchTensors(name, "cpu"),
@@ -205,3 +202,8 @@ def framework_of(name: str) -> Framework:
 def knows(framework: Framework, dtype: np.dtype[Any]) -> bool:
     """Whether the framework has arrays of the dtype: DLPack out of NumPy and CuPy have no bfloat16."""
     return dtype != BF16 or framework.name in ("numpy", "torch", "jax", "torch-cuda", "jax-cuda")
+
+
+def placed(framework: Framework, case: Case) -> dict[str, Any]:
+    """A case's arrays by name, as the framework's."""
+    return {name: framework.make(values) for name, values in case.arrays.items()}

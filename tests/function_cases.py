@@ -8,13 +8,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
+from oracle.pad import MODES
 from place import DTYPES
 from tolerance import Array
 
 import pybaracuda
 
 # The modes that repeat the array; cases are named after the C operators.
-PAD_MODES = ("reflect", "replicate", "circular", "symmetric")
+PAD_MODES = MODES[1:]
 
 
 class Case(NamedTuple):
@@ -35,13 +36,76 @@ def numbers(shape: tuple[int, ...], dtype: Any = np.float32) -> Array:
     return ((np.arange(count) * 7919 % 97 - 40) / 4).reshape(shape).astype(dtype)
 
 
+def segment_cases(dtype: Any) -> dict[str, Case]:
+    """Seven rows in four segments, one of them empty; two rows are dropped."""
+    rows, segments = numbers((7, 5), dtype), numbers((4, 5), dtype)
+    small = (rows / 8).astype(dtype)
+    ids, offsets = np.array([1, 0, 3, 1, 7, -1, 0], np.int32), np.array([1, 3, 3, 5, 6], np.int32)
+    holders = np.array([[1], [0], [-1], [2]], np.int32).repeat(5, 1)
+    of_ids, of_offsets = {"segment_ids": ids}, {"offsets": offsets}
+    count = {"num_segments": 4}
+    found = {
+        f"segment_{reduce}": Case(getattr(pybaracuda, f"segment_{reduce}"), {"input": rows, **of_ids}, count)
+        for reduce in ("sum", "mean", "max", "min", "prod", "logsumexp", "softmax")
+    }
+    for reduce in ("sum", "mean"):
+        backward = getattr(pybaracuda, f"segment_{reduce}_backward")
+        found[f"segment_{reduce}_backward"] = Case(backward, {"grad_output": segments, **of_ids}, {})
+    for reduce in ("max", "min"):
+        found[f"segment_{reduce}_with_arg"] = found[f"segment_{reduce}"]._replace(
+            options={**count, "return_arg": True}, outputs=2
+        )
+        backward = getattr(pybaracuda, f"segment_{reduce}_backward")
+        given = {"grad_output": segments, "input": rows, **of_ids}
+        found[f"segment_{reduce}_backward"] = Case(backward, given, {})
+        found[f"segment_{reduce}_even_backward"] = Case(backward, given, {"ties": "even"})
+        given = {"grad_output": segments, "arg": holders, **of_ids}
+        found[f"segment_{reduce}_with_arg_backward"] = Case(backward, given, {"input": None})
+    for reduce in ("prod", "logsumexp"):
+        backward = getattr(pybaracuda, f"segment_{reduce}_backward")
+        given = {"grad_output": segments, "input": small, "output": segments, **of_ids}
+        found[f"segment_{reduce}_backward"] = Case(backward, given, {})
+    return {
+        **found,
+        "segment_softmax_backward": Case(
+            pybaracuda.segment_softmax_backward, {"grad_output": rows, "output": small, **of_ids}, count
+        ),
+        "segment_gather": Case(pybaracuda.segment_gather, {"input": segments, **of_ids}, {}),
+        "segment_sum_sorted": Case(
+            pybaracuda.segment_sum,
+            {"input": rows, "segment_ids": np.sort(ids)},
+            {**count, "indices_are_sorted": True},
+        ),
+        "segment_csr": Case(pybaracuda.segment_csr, {"input": rows, **of_offsets}, {"reduce": "mean"}),
+        "segment_csr_with_arg": Case(
+            pybaracuda.segment_csr, {"input": rows, **of_offsets}, {"reduce": "min", "return_arg": True}, 2
+        ),
+        "segment_csr_backward": Case(
+            pybaracuda.segment_csr_backward,
+            {"grad_output": segments, "input": rows, **of_offsets},
+            {"reduce": "max"},
+        ),
+        "segment_sum_empty_value": found["segment_sum"]._replace(options={**count, "empty_value": -1.5}),
+        "segment_max_with_arg_empty_value": found["segment_max_with_arg"]._replace(
+            options={**count, "return_arg": True, "empty_value": 0}
+        ),
+        "segment_csr_empty_value": Case(
+            pybaracuda.segment_csr, {"input": rows, **of_offsets}, {"reduce": "logsumexp", "empty_value": 2}
+        ),
+        "gather_csr": Case(pybaracuda.gather_csr, {"input": segments, **of_offsets}, {"num_rows": 7}),
+        "unsorted_segment_max": Case(pybaracuda.unsorted_segment_max, {"input": rows, **of_ids}, count),
+        "unsorted_segment_max_backward": Case(
+            pybaracuda.unsorted_segment_max_backward, {"grad_output": segments, "input": rows, **of_ids}, {}
+        ),
+    }
+
+
 def cases(dtype: Any = np.float32) -> dict[str, Case]:
     """One call of every function. Coordinates are float64 for float64 data, else float32."""
     wide = np.float64 if np.dtype(dtype) == np.float64 else np.float32
     boxes = np.array([[0, 0.5, 1, 5, 4], [1, 1, 0, 3, 6], [1, -2, -2, 9, 9]], wide)
     image = numbers((2, 3, 6, 7), dtype)
     grid = np.tanh(numbers((2, 4, 5, 2), wide) / 8)
-    ids = np.array([1, 0, 3, 1, 7, -1, 0], np.int32)
     roi = {"spatial_scale": 0.5, "sampling_ratio": 2, "aligned": True}
     return {
         "roi_align": Case(pybaracuda.roi_align, {"input": image, "boxes": boxes}, {"output_size": (2, 3), **roi}),
@@ -91,16 +155,7 @@ def cases(dtype: Any = np.float32) -> dict[str, Case]:
             {"grad_output": numbers((3, 3, 5, 10), dtype)},
             {"pad_low": (0, 1, -2, 0), "pad_high": (1, -1, 1, 3), "mode": "circular"},
         ),
-        "unsorted_segment_max": Case(
-            pybaracuda.unsorted_segment_max,
-            {"input": numbers((7, 5), dtype), "segment_ids": ids},
-            {"num_segments": 4},
-        ),
-        "unsorted_segment_max_backward": Case(
-            pybaracuda.unsorted_segment_max_backward,
-            {"grad_output": numbers((4, 5), dtype), "input": numbers((7, 5), dtype), "segment_ids": ids},
-            {},
-        ),
+        **segment_cases(dtype),
         "dequantize_per_channel": Case(
             pybaracuda.dequantize_per_channel,
             {

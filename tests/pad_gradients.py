@@ -10,8 +10,6 @@ from oracle import pad as oracle
 from oracle.sums import Array, Sum
 from tolerance import PAD_ROUNDINGS, assert_same_bits, assert_within, bits
 
-MODES = ("constant", "reflect", "replicate", "circular", "symmetric")
-
 
 def assert_pad_gradient(actual: Array, gradient: Array, low: Sequence[int], high: Sequence[int], mode: str) -> None:
     """The gradient agrees with the oracle: bits where there is one term or none, else within the bound of the sum."""

@@ -20,7 +20,6 @@ from tolerance import UNIT_ROUNDOFF
 # torch is only there with --with-torch, torchvision only on some machines with a GPU. Neither absence of
 # torchvision nor a framework's missing operator is a skip: such a comparison does not exist.
 GRID_PEERS = ["torch", "jax", "onnx"]
-AFFINE_PEERS = ["torch", "onnx"]
 PAD_PEERS = ["torch", "jax", "onnx"]
 SEGMENT_PEERS = ["torch", "jax"]
 DEQUANTIZE_PEERS = ["torch", "onnx"]

@@ -21,6 +21,9 @@ DTYPES: dict[str, np.dtype[Any]] = {
     "f16": np.dtype(np.float16),
     "bf16": np.dtype(ml_dtypes.bfloat16),
 }
+# Frameworks whose arrays the functions take, by the names that frameworks.py gives them.
+HOST_FRAMEWORKS = ("numpy", "torch", "jax", "dlpack")
+CUDA_FRAMEWORKS = ("torch-cuda", "cupy", "jax-cuda", "cuda.core", "cuda-array-interface")
 # 0xFF in every byte is a NaN in all four dtypes and not the canonical one; 0xA5 is a small negative number.
 POISONS = (0xFF, 0xA5)
 

@@ -31,7 +31,10 @@ C_SCALARS: dict[str, Any] = {
     "Q": ctypes.c_uint64,
 }
 # How one element lies in memory; the types that are not in C are their bits.
-ELEMENT_CODES = {"f32": "f", "f64": "d", "f16": "H", "bf16": "H", "b8": "B", "b16": "H", "b32": "I", "b64": "Q"}
+ELEMENT_CODES = {
+    "f32": "f", "f64": "d", "f16": "H", "bf16": "H", "i32": "i", "i64": "q", "b8": "B", "b16": "H", "b32": "I",
+    "b64": "Q",
+}  # fmt: skip
 C_ENTRIES: dict[str, Any] = {"i32": ctypes.c_int32, "i64": ctypes.c_int64}
 
 

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from function_cases import FUNCTION, cases, listed, numbers
-from tolerance import assert_same_bits
+from tolerance import Array, assert_same_bits
 
 import pybaracuda
 
@@ -25,6 +25,12 @@ class Refusal(NamedTuple):
     text: str
 
 
+def takes_any_rank(name: str, argument: str, arrays: dict[str, Array]) -> bool:
+    """Dequantization does, and what is done with segments where no other array says which rank it is."""
+    of_segments = len(arrays) == 2 and not arrays.keys().isdisjoint({"segment_ids", "offsets"})
+    return argument in ("input", "grad_output") and (name.startswith("dequantize") or of_segments)
+
+
 def _refusals() -> Iterator[Refusal]:
     dims = {name: case.arrays for name, case in cases().items()}
     for name, arrays in dims.items():
@@ -32,7 +38,8 @@ def _refusals() -> Iterator[Refusal]:
             yield Refusal(
                 name, {argument: values.tolist()}, TypeError, rf"{argument}(\[0\])?: wanted an array .* got list"
             )
-            yield Refusal(name, {argument: None}, TypeError, f"{argument}: wanted an array .* got NoneType")
+            if argument != "arg":  # None is its default
+                yield Refusal(name, {argument: None}, TypeError, f"{argument}: wanted an array .* got NoneType")
             yield Refusal(name, {argument: 3.0}, TypeError, f"{argument}: wanted an array .* got float")
             masked = np.ma.masked_array(values, values == 0)
             yield Refusal(name, {argument: masked}, TypeError, f"{argument}: a masked array")
@@ -41,10 +48,7 @@ def _refusals() -> Iterator[Refusal]:
                 yield Refusal(name, {argument: swapped}, TypeError, f"{argument} has dtype .* foreign byte order")
             yield Refusal(name, {argument: values.astype(object)}, TypeError, f"{argument} has dtype object")
             if not name.startswith("pad"):
-                # These two take any rank.
-                if (name, argument) != ("unsorted_segment_max", "input") and not (
-                    name.startswith("dequantize") and argument in ("input", "grad_output")
-                ):
+                if not takes_any_rank(name, argument, arrays):
                     yield Refusal(name, {argument: values[..., None]}, ValueError, "has shape")
                 yield Refusal(
                     name, {argument: values.astype(np.complex64)}, TypeError, f"{argument} has dtype complex64"
@@ -71,12 +75,22 @@ def _refusals() -> Iterator[Refusal]:
         for argument in arguments:
             values = np.zeros(dims[name][argument].shape, np.int32)
             yield Refusal(name, {argument: values}, TypeError, f"{argument} has dtype int32; wanted float")
-    for name, argument in (("unsorted_segment_max", "input"), ("unsorted_segment_max_backward", "input")):
-        values = np.zeros(dims[name][argument].shape, np.int32)
-        yield Refusal(name, {argument: values}, pybaracuda.UnsupportedError, "input has dtype int32.* not wired yet")
+    for name in (name for name, arrays in dims.items() if "segment_ids" in arrays or "offsets" in arrays):
+        arrays = dims[name]
+        index = "segment_ids" if "segment_ids" in arrays else "offsets"
         for dtype in (np.float32, np.bool_):
-            ids = np.zeros(7, dtype)
-            yield Refusal(name, {"segment_ids": ids}, TypeError, "segment_ids has dtype .*wanted int")
+            given = arrays[index].astype(dtype)
+            yield Refusal(name, {index: given}, TypeError, f"{index} has dtype .*wanted int")
+        leading = next(argument for argument in ("input", "output", "grad_output") if argument in arrays)
+        # What exists for int32 as well, does not for int16.
+        of_integers = re.fullmatch(r".*segment_((sum|max|min|prod).*(?<!backward)|csr_with_arg)", name)
+        values = arrays[leading].astype(np.int16 if of_integers else np.int32)
+        yield Refusal(name, {leading: values}, pybaracuda.UnsupportedError, f"{leading} has dtype .* not wired yet")
+    for name in ("segment_prod_backward", "segment_softmax_backward", "segment_max_with_arg_backward"):
+        arrays = dims[name]
+        others = [argument for argument in arrays if argument not in ("segment_ids", "input")]
+        for argument in others[:2]:
+            yield Refusal(name, {argument: arrays[argument][:-1]}, ValueError, "has shape")
     for dtype, error in ((np.int16, pybaracuda.UnsupportedError), (np.float32, TypeError), (np.bool_, TypeError)):
         values = np.zeros((2, 3, 4), dtype)
         yield Refusal("dequantize_per_channel", {"input": values}, error, "input has dtype")
@@ -154,11 +168,22 @@ def test_bad_arrays(refusal: Refusal) -> None:
             "crop below 0 elements",
         ),
         ("pad", "pad_low", (1, 2), ValueError, "pad_low has 2 entries; the array has 4 axes"),
-        ("pad", "pad_high", (1, 2, 3, 0.5), TypeError, "pad_high: wanted a sequence of int"),
+        ("pad", "pad_high", (1, 2, 3, 0.5), TypeError, "pad_high: wanted an int or a sequence of int"),
+        ("pad", "pad_high", 0.5, TypeError, "pad_high: wanted an int or a sequence of int"),
         ("pad_backward", "pad_low", (9, 9, 9, 9), pybaracuda.InvalidProblemError, "grad_output has shape"),
         ("unsorted_segment_max", "num_segments", -1, ValueError, "num_segments is -1"),
         ("unsorted_segment_max", "num_segments", 2.0, TypeError, "num_segments: wanted an int"),
         ("unsorted_segment_max", "num_segments", 2**31, pybaracuda.InvalidProblemError, "num_segments is"),
+        ("segment_sum", "indices_are_sorted", "yes", TypeError, "indices_are_sorted: wanted a bool"),
+        ("segment_sum", "empty_value", "0", TypeError, "empty_value: wanted a number"),
+        ("segment_softmax", "num_segments", -1, ValueError, "num_segments is -1"),
+        ("segment_max", "return_arg", None, TypeError, "return_arg: wanted a bool"),
+        ("segment_max_backward", "ties", "last", ValueError, "ties is 'last'"),
+        ("segment_csr", "reduce", "median", ValueError, "reduce is 'median'"),
+        ("segment_csr", "return_arg", True, ValueError, "return_arg: mean has no rows"),
+        ("segment_csr_backward", "num_rows", 8, ValueError, "input has shape (7, 5); wanted (8, 5)"),
+        ("gather_csr", "num_rows", 2.0, TypeError, "num_rows: wanted an int"),
+        ("gather_csr", "num_rows", -1, pybaracuda.InvalidProblemError, "num_rows is -1"),
         ("dequantize_per_channel", "axis", 3, ValueError, "axis is 3; input has 3 axes"),
         ("dequantize_per_channel", "axis", -4, ValueError, "axis is -4"),
         ("dequantize_per_channel", "axis", 0, ValueError, "scale has shape"),

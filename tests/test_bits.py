@@ -16,7 +16,7 @@ from bits_run import Configuration
 from native_memory import Memory, memory_for
 from oracle import affine_grid, grid_sample, pad, quantize, roi_align, segment
 from oracle.sums import Array
-from pad_gradients import MODES, assert_pad_gradient
+from pad_gradients import assert_pad_gradient
 from raw_abi import Library, element_memory, extents
 from splitmix import decoded
 from tolerance import (
@@ -77,6 +77,13 @@ class Arrays:
 
     def __getattr__(self, name: str) -> Array:
         return self._arrays[name]
+
+    def with_arrays(self, **arrays: Array) -> Arrays:
+        """The same case with other arrays, and values of its own."""
+        changed = object.__new__(Arrays)
+        changed.values, changed.token = dict(self.values), self.token
+        changed._arrays = {**self._arrays, **arrays}
+        return changed
 
     def extents(self, *names: str) -> tuple[int, ...]:
         return tuple(self.values[name] for name in names)
@@ -151,11 +158,11 @@ def _check_pad_backward(mode: str, a: Arrays) -> None:
 
 
 def check_pad_ex(a: Arrays) -> None:
-    _check_pad(MODES[a.values["mode"]], a)
+    _check_pad(pad.MODES[a.values["mode"]], a)
 
 
 def check_pad_ex_backward(a: Arrays) -> None:
-    _check_pad_backward(MODES[a.values["mode"]], a)
+    _check_pad_backward(pad.MODES[a.values["mode"]], a)
 
 
 def _segment_check(prefix: str, operation: str) -> Callable[[Arrays], None]:
@@ -202,6 +209,34 @@ def _segment_check(prefix: str, operation: str) -> Callable[[Arrays], None]:
     return check
 
 
+SEGMENT_REDUCTIONS = ("sum", "mean", "max", "min", "prod", "logsumexp", "max_with_arg", "min_with_arg")
+
+
+def check_segment_ex(a: Arrays) -> None:
+    """The segments with rows are what the reduction's own operator has; the others are the value, bit for bit."""
+    count, rows = a.values["num_segments"], a.values["num_rows"]
+    ids = segment.ids_of_offsets(a.index, rows) if a.values["form"] == 2 else a.index
+    filled = np.unique(ids[(ids >= 0) & (ids < count)])
+    given = a.values["empty_value"]
+    operation = SEGMENT_REDUCTIONS[a.values["reduce"]]
+    if given is not None:
+        assert len(filled) < count
+        empty = np.delete(np.arange(count), filled)
+        pattern = np.frombuffer(element_memory(a.token, given), bits(a.output).dtype)[0]
+        assert (bits(a.output[empty]) == pattern).all()
+        if operation.endswith("arg"):
+            assert (a.arg[empty] == -1).all()
+        # The rest alone, under new numbers.
+        numbers = np.full(count + 1, -1)
+        numbers[filled] = np.arange(len(filled))
+        ids = numbers[np.where((ids >= 0) & (ids < count), ids, count)]
+        a = a.with_arrays(output=a.output[filled], arg=a.arg[filled] if operation.endswith("arg") else a.arg)
+        count = len(filled)
+    plain = a.with_arrays(segment_ids=ids)
+    plain.values["num_segments"] = count
+    _segment_check("unsorted_segment", operation)(plain)
+
+
 def check_segment_gather(a: Arrays) -> None:
     assert_same_bits(a.output, segment.segment_gather(a.input, a.segment_ids))
 
@@ -219,8 +254,8 @@ def check_dequantize_per_channel_backward(a: Arrays) -> None:
 CHECKS: dict[str, Callable[[Arrays], None]] = {
     name.removeprefix("check_"): function for name, function in list(globals().items()) if name.startswith("check_")
 }
-CHECKS |= {f"pad_{mode}": partial(_check_pad, mode) for mode in MODES}
-CHECKS |= {f"pad_{mode}_backward": partial(_check_pad_backward, mode) for mode in MODES}
+CHECKS |= {f"pad_{mode}": partial(_check_pad, mode) for mode in pad.MODES}
+CHECKS |= {f"pad_{mode}_backward": partial(_check_pad_backward, mode) for mode in pad.MODES}
 
 _SEGMENT_PREFIXES = {"segment": "unsorted_segment", "segment_sorted": "segment", "segment_csr": "segment_csr"}
 for _operator in _abi.OPERATORS.values():

@@ -179,13 +179,14 @@ def test_every_extent_has_an_empty_problem_and_a_fault(operator: _abi.Operator) 
 @SYMBOLS
 def test_valid_problem_writes_every_output_byte_and_nothing_else(backend: str, symbol: Symbol) -> None:
     bench = bench_for(backend, symbol)
+    wrong = cases.faults(symbol, backend, 0)[0]
     results = []
     for entry in ENTRIES:
         for workspace in ("none", "exact", "larger"):
             for fill in FILLS:
                 arena = bench.arena(fill=fill)
                 arena.write()
-                bench.library.can_implement(symbol, {**bench.values, **cases.faults(symbol, backend, 0)[0].values})
+                bench.library.can_implement(symbol, {**bench.values, **wrong.values}, options=wrong.options)
                 assert bench.library.last_error() != ""
                 launch = Launch(bench.pointers(arena))
                 if workspace != "none":
@@ -201,7 +202,7 @@ def test_valid_problem_writes_every_output_byte_and_nothing_else(backend: str, s
                 results.append(bench.outputs(arena, image))
     # Outputs that started from complementary fills and are equal were written to the last byte.
     assert all(result == results[0] for result in results)
-    bench.library.can_implement(symbol, {**bench.values, **cases.faults(symbol, backend, 0)[0].values})
+    bench.library.can_implement(symbol, {**bench.values, **wrong.values}, options=wrong.options)
     assert bench.library.workspace_size(symbol, bench.values) == bench.workspace_bytes
     assert bench.library.last_error() == ""
 

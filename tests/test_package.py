@@ -23,12 +23,30 @@ FUNCTIONS = [
     "affine_grid_backward",
     "dequantize_per_channel",
     "dequantize_per_channel_backward",
+    "gather_csr",
     "grid_sample",
     "grid_sample_backward",
     "pad",
     "pad_backward",
     "roi_align",
     "roi_align_backward",
+    "segment_csr",
+    "segment_csr_backward",
+    "segment_gather",
+    "segment_logsumexp",
+    "segment_logsumexp_backward",
+    "segment_max",
+    "segment_max_backward",
+    "segment_mean",
+    "segment_mean_backward",
+    "segment_min",
+    "segment_min_backward",
+    "segment_prod",
+    "segment_prod_backward",
+    "segment_softmax",
+    "segment_softmax_backward",
+    "segment_sum",
+    "segment_sum_backward",
     "unsorted_segment_max",
     "unsorted_segment_max_backward",
 ]
@@ -284,8 +302,10 @@ def test_info_works_without_any_library(tmp_path: Path) -> None:
     # Links to the modules, and no folder lib beside them.
     package = tmp_path / "pybaracuda"
     package.mkdir()
-    for path in PACKAGE.glob("*.py"):
-        (package / path.name).symlink_to(path)
+    for path in PACKAGE.rglob("*.py"):
+        link = package / path.relative_to(PACKAGE)
+        link.parent.mkdir(exist_ok=True)
+        link.symlink_to(path)
     environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
     done = subprocess.run(
         [sys.executable, "-m", "pybaracuda", "info"],
@@ -316,7 +336,7 @@ def test_the_demo_answers_help() -> None:
 
 
 def test_modules_say_what_belongs_in_them() -> None:
-    for path in sorted(PACKAGE.glob("*.py")):
+    for path in sorted(PACKAGE.rglob("*.py")):
         lines: list[Any] = path.read_text().splitlines()
         start = 2 if lines[0].startswith("# seal-sha256") else 0  # the seal and the notice of a generated file
         assert lines[start] == "# SPDX-License-Identifier: Apache-2.0", path.name

@@ -17,13 +17,13 @@ from hypothesis import strategies as st
 from lattice import any_bits, integers, normal
 from oracle import pad as oracle
 from oracle.sums import Array
-from pad_gradients import MODES, assert_pad_gradient
+from pad_gradients import assert_pad_gradient
 from place import DTYPES, Place
 from tolerance import assert_exact, assert_same_bits, bits, rounded
 
 import pybaracuda
 
-MODE = pytest.mark.parametrize("mode", MODES)
+MODE = pytest.mark.parametrize("mode", oracle.MODES)
 # (shape, pad_low, pad_high)
 PROBLEMS = {
     "rank1": ((7,), (2,), (3,)),
@@ -117,6 +117,13 @@ def test_bad_data_passes_through(place: Place, dtype: Any, rng: np.random.Genera
         assert_pad_gradient(backward(place, gradient, problem, dtype, mode), gradient, low, high, mode)
 
 
+def test_one_pad_of_any_integer_type_is_for_every_axis() -> None:
+    values = np.arange(6).reshape(2, 3)
+    expected = oracle.pad(values, (1, 1), (2, 2), "reflect")
+    for low, high in ((1, 2), (np.int64(1), np.uint8(2)), (True, np.array(2))):
+        assert (pybaracuda.pad(values, low, high, "reflect") == expected).all()
+
+
 @MODE
 @PROBLEM
 def test_adjoint_identity_is_exact(
@@ -190,7 +197,7 @@ def test_empty_problems_write_the_value(place: Place, dtype: Any, problem: Probl
     assert_exact(backward(place, gradient, problem, dtype), oracle.pad_backward(gradient, low, high))
 
 
-@pytest.mark.parametrize("mode", MODES[1:])
+@pytest.mark.parametrize("mode", oracle.MODES[1:])
 def test_nothing_to_repeat_is_refused(place: Place, dtype: Any, mode: str) -> None:
     for name in ("empty-input", "empty-middle", "crop-all-then-pad"):
         shape, low, high = EMPTY[name]
@@ -336,7 +343,7 @@ def test_a_value_that_an_integer_cannot_hold_is_refused(word: Any, value: Any) -
 @st.composite
 def problems(draw: st.DrawFn) -> tuple[str, Problem]:
     """Any mode, rank and pads: none, narrow, maximal, many periods wide, negative."""
-    mode = draw(st.sampled_from(MODES))
+    mode = draw(st.sampled_from(oracle.MODES))
     rank = draw(st.integers(1, 8))
     most = {1: 40, 2: 9, 3: 5}.get(rank, 2)
     shape = draw(st.lists(st.integers(0 if mode == "constant" else 1, most), min_size=rank, max_size=rank))

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import re
 import subprocess
@@ -13,6 +14,8 @@ import pytest
 
 import pybaracuda
 from pybaracuda import _abi
+from tools.abi.readme_table import readme_table
+from tools.abi.spec import OPERATORS
 
 ROOT = Path(__file__).resolve().parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -24,25 +27,6 @@ def marked_part(path: str) -> str:
     lines = (ROOT / path).read_text(encoding="utf-8").splitlines(keepends=True)
     begin, end = ([mark in line for line in lines].index(True) for mark in ("[example-begin]", "[example-end]"))
     return "".join(lines[begin + 1 : end])
-
-
-def operator_table() -> str:
-    """Every operator with its dtypes, as the README must show it; both libraries export the same symbols."""
-    lines = ["| operator | data types | CPU | CUDA |", "|---|---|---|---|"]
-    for operator in _abi.OPERATORS.values():
-        kinds: dict[str, list[str]] = {}
-        for variant in operator.variants.values():
-            other = [variant.types[key] for key in ("I", "Q") if key in variant.types]
-            kinds.setdefault(variant.types.get("T", variant.types.get("C", "")), []).extend(other)
-        second = sorted({token for others in kinds.values() for token in others})
-        for others in kinds.values():
-            assert sorted(others) == second, f"{operator.name}: not every pair of dtypes exists"
-        data = ", ".join(kinds)
-        if second:
-            role = "ids" if "I" in next(iter(operator.variants.values())).types else "from"
-            data += f"; {role} {', '.join(second)}"
-        lines.append(f"| `{operator.name}` | {data} | yes | yes |")
-    return "\n".join(lines)
 
 
 @pytest.mark.parametrize("language", list(EXAMPLES))
@@ -69,14 +53,29 @@ def test_python_example_runs() -> None:
 
 
 def test_operator_table_is_the_abi() -> None:
-    shown = re.search(r"<!-- operators-begin -->\n(.*?)\n<!-- operators-end -->", README, re.DOTALL)
+    shown = re.search(r"<!-- operators-begin -->\n(.*?)<!-- operators-end -->", README, re.DOTALL)
     assert shown is not None
-    assert shown[1] == operator_table()
+    assert shown[1] == readme_table(OPERATORS)
+    rows = [line.split("|") for line in shown[1].splitlines()[2:]]
+    for operator in _abi.OPERATORS.values():
+        (dtypes,) = (row[2] for row in rows if f"`{operator.name}`" in row[1])
+        used = {token for variant in operator.variants.values() for token in variant.types.values()}
+        # Coordinates follow from the elements; the sentence under the table says how.
+        assert set(re.findall(r"[a-z]+\d+", dtypes)) == used
 
 
 @pytest.mark.parametrize("path", sorted(set(re.findall(r"`?((?:tools|tests|docs)/[\w./-]+)", README))))
 def test_named_file_exists(path: str) -> None:
     assert (ROOT / path.rstrip(".")).exists()
+
+
+@pytest.mark.parametrize("command", sorted(set(re.findall(r"python3 (tools/\w+\.py)", README))))
+def test_old_python_reaches_the_sentence_that_refuses_it(command: str) -> None:
+    # The command imports the package `tools`, whose first statement checks the version.
+    texts = [(ROOT / path).read_text(encoding="utf-8") for path in (command, "tools/__init__.py")]
+    parsed = [ast.parse(text, feature_version=(3, 6)) for text in texts]
+    assert any(isinstance(node, ast.ImportFrom) and node.module == "tools" for node in parsed[0].body)
+    assert any(isinstance(node, ast.If) and "version_info" in ast.dump(node.test) for node in parsed[1].body)
 
 
 @pytest.mark.parametrize("name", sorted(set(re.findall(r"pybaracuda\.(\w+)\(", README))))

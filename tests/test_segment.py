@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
+from function_cases import listed, segment_cases
 from hypothesis import given
 from hypothesis import strategies as st
 from lattice import any_bits, integers, normal
@@ -17,7 +18,8 @@ from raw_abi import STATUS, Launch, Library, Values, numel, symbols
 from tolerance import assert_exact, assert_same_bits, assert_within, rounded
 
 import pybaracuda
-from pybaracuda import _abi, segment
+from pybaracuda import _abi
+from pybaracuda.segment.plans import plan_of
 
 FORMS = ("unsorted", "sorted", "csr")
 FORM = pytest.mark.parametrize("form", FORMS)
@@ -217,6 +219,26 @@ def test_sum_is_the_adjoint_of_its_gradient(place: Place, dtype: Any, rng: np.ra
     assert_same_bits(twice, (gradient.astype(np.float64) * counts[:, None] + 0.0).astype(dtype))
 
 
+@FORM
+def test_the_gradient_of_the_sums_gradient_is_the_sum(
+    place: Place, dtype: Any, rng: np.random.Generator, form: str
+) -> None:
+    """sum_backward is linear: its matrix, a segment's unit vector at a time, transposed, is the sum; so is gather's."""
+    count, width = 7, 3
+    rows = rows_of(rng, integers(rng, (300, width), dtype, 2), count, form, skewed=True)
+    columns = []
+    for segment in range(count):
+        unit = np.zeros((count, width), dtype)
+        unit[segment] = 1
+        columns.append(backward(place, rows, "sum", unit)[:, 0].astype(np.float64))
+        if form == "unsorted":
+            outputs = [(rows.input.shape, dtype)]
+            gathered = place.run(pybaracuda.segment_gather, unit, *rows.naming, outputs=outputs)[0]
+            assert_same_bits(gathered[:, 0].astype(np.float64), columns[-1])
+    transposed = np.stack(columns) @ rows.input.astype(np.float64)
+    assert_same_bits(forward(place, rows, "sum")[0], rounded(transposed + 0.0, dtype))
+
+
 def test_gather_is_the_gradient_of_the_sum(place: Place, dtype: Any, rng: np.random.Generator) -> None:
     table = any_bits(rng, (6, 5), dtype)
     ids = rng.integers(-2, 9, 40).astype(np.int32)
@@ -247,6 +269,12 @@ def test_integers(place: Place, rng: np.random.Generator, form: str, index: Any,
             with np.errstate(over="ignore"):
                 expected[each] = function.reduce(mine, axis=0, dtype=token)
     assert_same_bits(forward(place, rows, reduce)[0], expected)
+    if reduce in ("max", "min"):
+        rows = rows.with_input(np.where(rng.random(values.shape) < 0.5, values, values[:1]))  # ties
+        output, arg = forward(place, rows, reduce, return_arg=True)
+        assert_same_bits(output, oracle.unsorted_segment_max(rows.input, rows.ids, 5, reduce == "min"))
+        held = oracle.unsorted_segment_argmax(rows.input, rows.ids, 5, reduce == "min")
+        assert_same_bits(arg, held.astype(index))
 
 
 @FORM
@@ -375,6 +403,55 @@ def test_any_ids(seed: int, name: str, ids: list[int], form: str, reduce: str, w
     check(Place(), rows, reduce, gradient_of(rng, rows, reduce))
 
 
+@pytest.mark.parametrize("name", list(segment_cases(np.float32)))
+def test_rows_of_any_rank(name: str) -> None:
+    """[N], [N, D] and [N, D, 1] say the same of each column."""
+    case = segment_cases(np.float32)[name]
+    expected = listed(case())
+    data = {argument: array for argument, array in case.arrays.items() if array.ndim == 2}
+    deep = listed(case(**{argument: array[..., None] for argument, array in data.items()}))
+    line = listed(case(**{argument: array[:, 0] for argument, array in data.items()}))
+    for one, two, wanted in zip(deep, line, expected, strict=True):
+        assert_same_bits(one, wanted[..., None])
+        assert_same_bits(two, np.ascontiguousarray(wanted[:, 0]))
+
+
+@pytest.mark.large
+def test_more_than_2_31_elements(place: Place) -> None:
+    """12.2 million rows of 192: parts of every result, among them what lies past 2^31 elements."""
+    count, width, num_segments = 12_200_000, 192, 100_000
+    rng = np.random.default_rng(11)
+    block = rng.integers(-8, 9, (50_000, width), np.int8).astype(np.float16)
+    rows = np.empty((count, width), np.float16)
+    for number, start in enumerate(range(0, count, len(block))):
+        rows[start : start + len(block)] = np.roll(block, number, axis=1)
+    assert rows.size > 2**31
+    ids = rng.integers(0, num_segments, count, np.int32)
+    ids[rng.random(count) < 0.05] = 77  # a long segment, of many pieces
+    looked_at = [0, 1, 77, num_segments - 1, *rng.integers(0, num_segments, 20), *ids[-5:]]
+    members = {segment: np.flatnonzero(ids == segment) for segment in looked_at}
+    array, index = place.array(rows), place.array(ids)
+    # Small integers: sums in any order are exact.
+    sums = place.numpy(pybaracuda.segment_sum(array, index, num_segments))
+    largest, holders = pybaracuda.segment_max(array, index, num_segments, return_arg=True)
+    for segment, mine in members.items():
+        expected = rows[mine].astype(np.float64)
+        assert_same_bits(sums[segment], rounded(expected.sum(axis=0) + 0.0, np.float16))
+        assert_same_bits(place.numpy(largest)[segment], rounded(expected.max(axis=0), np.float16))
+        assert_same_bits(place.numpy(holders)[segment], mine[expected.argmax(axis=0)].astype(np.int32))
+    gradient = rng.integers(1, 100, (num_segments, width)).astype(np.float16)
+    given = place.array(gradient)
+    some = np.concatenate([np.arange(1000), np.arange(count - 1000, count), rng.integers(0, count, 1000)])
+    spread = place.numpy(pybaracuda.segment_sum_backward(given, index))
+    assert_same_bits(spread[some], gradient[ids[some]])
+    del spread
+    routed = place.numpy(pybaracuda.segment_max_backward(given, array, index))
+    for segment, mine in members.items():
+        expected = np.zeros((len(mine), width), np.float16)
+        expected[rows[mine].astype(np.float32).argmax(axis=0), np.arange(width)] = gradient[segment]
+        assert_same_bits(routed[mine], expected)
+
+
 def test_arguments() -> None:
     rows, ids = np.ones((4, 2), np.float32), np.array([0, 1, 1, 0], np.int32)
     with pytest.raises(pybaracuda.UnsupportedError, match="input has dtype int32"):
@@ -383,11 +460,11 @@ def test_arguments() -> None:
         pybaracuda.segment_sum(rows, ids[:, None], 2)
     with pytest.raises(ValueError, match=r"input has shape \(3, 2\); wanted \(4, 2\)"):
         pybaracuda.segment_sum(rows[:3], ids, 2)
-    with pytest.raises(TypeError, match=r"input has dtype float32; wanted float64"):
+    with pytest.raises(TypeError, match=r"grad_output has dtype float64; wanted float32, the dtype of input"):
         pybaracuda.segment_max_backward(rows[:2].astype(np.float64), rows, ids)
     with pytest.raises(ValueError, match="ties is 'last'"):
         pybaracuda.segment_max_backward(rows[:2], rows, ids, ties="last")
-    with pytest.raises(TypeError, match="input: wanted an array, or arg"):
+    with pytest.raises(TypeError, match=r"input: wanted an array \(or arg instead\)"):
         pybaracuda.segment_max_backward(rows[:2], None, ids)
     with pytest.raises(ValueError, match="reduce is 'median'"):
         pybaracuda.segment_csr(rows, np.array([0, 4]), "median")
@@ -439,7 +516,7 @@ def test_exponential_is_within_a_unit(place: Place, rng: np.random.Generator) ->
         nearest32 = exact.astype(np.float32)
     finite = np.isfinite(nearest32)
     off = np.abs(got[finite].astype(np.longdouble) - exact[finite]) / np.spacing(nearest32[finite])
-    assert off.max() <= 0.51
+    assert off.max() <= 1
 
 
 def test_logarithm_is_within_a_unit(place: Place, rng: np.random.Generator) -> None:
@@ -457,7 +534,9 @@ def test_logarithm_is_within_a_unit(place: Place, rng: np.random.Generator) -> N
 
 PREFIXES = {"unsorted_segment": "unsorted", "segment": "sorted", "segment_csr": "csr"}
 OPERATORS = [
-    operator for operator in _abi.OPERATORS.values() if operator.family in ("segment", "segment_sorted", "segment_csr")
+    operator
+    for operator in _abi.OPERATORS.values()
+    if operator.family in ("segment", "segment_sorted", "segment_csr") and operator.name != "segment_ex"
 ]
 
 
@@ -468,9 +547,7 @@ def test_every_operator_has_a_plan(rng: np.random.Generator, operator: _abi.Oper
     operation = "gather" if operator.name == "segment_gather" else operator.name.removeprefix(f"{family}_")
     for variant in operator.variants.values():
         element, index = variant.types["T"], variant.types["I"]
-        moves = operation in segment._MOVES
-        descriptor_type = pybaracuda.SegmentSelectionDescriptor if moves else pybaracuda.SegmentDescriptor
-        plan_type = pybaracuda.SegmentSelectionPlan if moves else pybaracuda.SegmentPlan
+        plan_type, descriptor_type = plan_of(operation)
         descriptor = descriptor_type(operation, 7, 3, 4, PREFIXES[family], element, index)
         assert descriptor.operator == operator.name
         plan: Any = plan_type.select(descriptor)

@@ -11,7 +11,7 @@ import sys
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
-from tools import environment  # an interpreter that is too old ends here with one sentence
+from tools import commands, environment
 
 
 def main(arguments: list[str]) -> int:
@@ -22,9 +22,9 @@ def main(arguments: list[str]) -> int:
     options, rest = parser.parse_known_args(arguments)
     private = environment.set_up(environment.Options(sets=("bench", *(["peers"] if options.with_peers else []))))
     if options.render:
-        rest += ["--render", str(environment.ROOT)]
+        rest += ["--render", str(commands.ROOT)]
     os.execve(private.python, [private.python, "-m", "pybaracuda", "bench", *rest], private.environ())
 
 
 if __name__ == "__main__":
-    sys.exit(environment.guarded(main))
+    sys.exit(commands.guarded(main))

@@ -6,7 +6,7 @@ import sys
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
-from tools import environment  # an interpreter that is too old ends here with one sentence
+from tools import commands, environment
 
 
 def main(arguments: list[str]) -> int:
@@ -16,4 +16,4 @@ def main(arguments: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(environment.guarded(main))
+    sys.exit(commands.guarded(main))

@@ -114,7 +114,8 @@ PYTHON
 bits() {
   timeout 200 python3 tools/bits.py --check
   local status=$?
-  figure="$(grep -c '^cpu-.* cases$' "$logs/bits.log") CPU and $(grep -c '^cuda.* cases$' "$logs/bits.log") CUDA configurations"
+  figure="$(grep -c '^cpu-.* cases$' "$logs/bits.log") CPU"
+  figure+=" and $(grep -c '^cuda.* cases$' "$logs/bits.log") CUDA configurations"
   return $status
 }
 

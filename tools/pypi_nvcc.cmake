@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# For builds by pip: when no nvcc is on the machine, takes the one that PyPI's cuda-toolkit put beside the running Python.
+# For builds by pip: when no nvcc is on the machine, takes the one that PyPI's cuda-toolkit put beside the running
+# Python.
 
 if(BARACUDA_CUDA STREQUAL "ON" AND NOT CMAKE_CUDA_COMPILER AND NOT DEFINED ENV{CUDACXX} AND PYTHON_EXECUTABLE)
   find_program(BARACUDA_NVCC nvcc HINTS ENV CUDA_HOME ENV CUDA_PATH PATH_SUFFIXES bin)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
-from tools import environment  # an interpreter that is too old ends here with one sentence
+from tools import commands, environment, native_build, private_environment
 
 # ctest may skip a test only because the machine lacks one of these: a line of the test's output begins with it.
 # pytest's skips are judged where they happen, by tests/skip_policy.py.
@@ -27,23 +27,23 @@ def skipped(report: Path) -> list[tuple[str, str]]:
     return found
 
 
-def run_ctest(private: environment.Environment) -> bool:
+def run_ctest(private: private_environment.Environment) -> bool:
     """Run the native tests; True if all passed and none was skipped without an allowed reason."""
-    report = environment.log_path("ctest").with_suffix(".xml")
+    report = commands.log_path("ctest").with_suffix(".xml")
     report.unlink(missing_ok=True)
-    command = [private.program("ctest"), "--test-dir", str(environment.native_folder()), "--output-on-failure"]
-    command += ["--no-tests=error", "--parallel", str(environment.job_count()), "--output-junit", str(report)]
-    passed = subprocess.run(command, cwd=environment.ROOT, env=private.environ(), check=False).returncode == 0
+    command = [private.program("ctest"), "--test-dir", str(native_build.native_folder()), "--output-on-failure"]
+    command += ["--no-tests=error", "--parallel", str(commands.job_count()), "--output-junit", str(report)]
+    passed = subprocess.run(command, cwd=commands.ROOT, env=private.environ(), check=False).returncode == 0
     for name, reason in skipped(report) if report.is_file() else []:
-        environment.say(f"skipped {name}: {reason or 'for a reason that is not allowed'}")
+        commands.say(f"skipped {name}: {reason or 'for a reason that is not allowed'}")
         passed = passed and bool(reason)
     return passed
 
 
-def run_pytest(private: environment.Environment, arguments: list[str]) -> bool:
+def run_pytest(private: private_environment.Environment, arguments: list[str]) -> bool:
     """Run the Python tests with extra arguments; True if all passed."""
     command = [private.python, "-m", "pytest", *arguments]
-    return subprocess.run(command, cwd=environment.ROOT, env=private.environ(), check=False).returncode == 0
+    return subprocess.run(command, cwd=commands.ROOT, env=private.environ(), check=False).returncode == 0
 
 
 def main(arguments: list[str]) -> int:
@@ -64,14 +64,14 @@ def main(arguments: list[str]) -> int:
 
     native_passed = run_ctest(private)
     if not native_passed and not options.keep_going:
-        environment.say("ctest failed (pytest was not run; --keep-going runs it all the same)")
+        commands.say("ctest failed (pytest was not run; --keep-going runs it all the same)")
         return 1
     python_passed = run_pytest(private, arguments[split + 1 :])
 
     outcome = {True: "passed", False: "FAILED"}
-    environment.say(f"ctest {outcome[native_passed]}, pytest {outcome[python_passed]}")
+    commands.say(f"ctest {outcome[native_passed]}, pytest {outcome[python_passed]}")
     return 0 if native_passed and python_passed else 1
 
 
 if __name__ == "__main__":
-    sys.exit(environment.guarded(main))
+    sys.exit(commands.guarded(main))

@@ -15,8 +15,7 @@ from pathlib import Path
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
-from tools import environment  # isort: skip  (first: an interpreter that is too old ends here with one sentence)
-from tools import check_exports
+from tools import check_exports, commands, cuda_choice, environment, native_build, private_environment
 
 # glibc 2.34 is the newest that the wheel may ask for; every distribution that a CUDA 13 driver supports has it.
 NEWEST_GLIBC = (2, 34)
@@ -26,22 +25,22 @@ LIBRARIES = ("libbaracuda_kernels.so", "libbaracuda_kernels_cpu.so")
 
 def release_architectures() -> str:
     """The release preset's CUDA architectures, which thus stand in one place."""
-    presets = json.loads((environment.ROOT / "CMakePresets.json").read_text(encoding="utf-8"))
+    presets = json.loads((commands.ROOT / "CMakePresets.json").read_text(encoding="utf-8"))
     release = next(preset for preset in presets["configurePresets"] if preset["name"] == "release")
     return str(release["cacheVariables"]["CMAKE_CUDA_ARCHITECTURES"])
 
 
 def recorded_definitions(folder: Path) -> dict[str, str]:
     """The CMake definitions that tools/environment.py gave a native build, so that reusing it changes nothing."""
-    record = environment.configuration_record(folder)
+    record = native_build.configuration_record(folder)
     if not record.is_file():
-        raise environment.SetupError(f"{folder} is no build of tools/environment.py: there is nothing to reuse.")
+        raise commands.SetupError(f"{folder} is no build of tools/environment.py: there is nothing to reuse.")
     arguments = json.loads(record.read_text(encoding="utf-8"))["arguments"]
     pairs = (argument[2:].split("=", 1) for argument in arguments if argument.startswith("-D") and "=" in argument)
     return {"BARACUDA_TESTS": "ON", **{name.split(":")[0]: value for name, value in pairs}}
 
 
-def build(private: environment.Environment, folder: Path, definitions: dict[str, str], output: Path) -> Path:
+def build(private: private_environment.Environment, folder: Path, definitions: dict[str, str], output: Path) -> Path:
     """Build the wheel with scikit-build-core in `folder`; its tag still names this machine's Linux."""
     command = [private.python, "-m", "pip", "wheel", ".", "--no-deps", "--no-build-isolation", "-w", str(output)]
     command += ["--config-settings=build-dir=" + str(folder)]
@@ -50,18 +49,18 @@ def build(private: environment.Environment, folder: Path, definitions: dict[str,
     environ = private.environ()
     # One switch for CMake and pip: the overrides in pyproject.toml must not see another value than CMake.
     environ["BARACUDA_CUDA"] = definitions["BARACUDA_CUDA"]
-    environ["CMAKE_BUILD_PARALLEL_LEVEL"] = str(environment.job_count())
-    environment.run_logged(command, environment.log_path("wheel"), "The wheel could not be built", environ)
+    environ["CMAKE_BUILD_PARALLEL_LEVEL"] = str(commands.job_count())
+    commands.run_logged(command, commands.log_path("wheel"), "The wheel could not be built", environ)
     return next(output.glob("pybaracuda-*.whl"))
 
 
-def repair(private: environment.Environment, wheel: Path, output: Path) -> Path:
+def repair(private: private_environment.Environment, wheel: Path, output: Path) -> Path:
     """Give the wheel the manylinux tag that its libraries allow."""
     output.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as folder:
-        environment.run_logged(
+        commands.run_logged(
             [private.python, "-m", "auditwheel", "repair", str(wheel), "-w", folder],
-            environment.log_path("auditwheel"),
+            commands.log_path("auditwheel"),
             "auditwheel could not repair the wheel",
             private.environ(),
         )
@@ -124,36 +123,36 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--cuda-architectures", metavar="LIST", help="for CMake, as 80-real;90 (default: release's)")
     parser.add_argument("--build-dir", metavar="DIR", help="native build folder to reuse with its own settings")
     parser.add_argument("--reuse", action="store_true", help="reuse the native build that the other tools made")
-    parser.add_argument("--output", type=Path, default=environment.ROOT / "dist", help="folder for the wheel")
+    parser.add_argument("--output", type=Path, default=commands.ROOT / "dist", help="folder for the wheel")
     options = parser.parse_args(arguments)
     start = time.monotonic()
     with environment.exclusive():
-        private = environment.create_environment()
-        environment.install_sets(private, [*environment.BASE_SETS, "wheel"])
+        private = private_environment.create_environment()
+        private_environment.install_sets(private, [*private_environment.BASE_SETS, "wheel"])
         if options.reuse or options.build_dir:
-            folder = environment.native_folder(options.build_dir or "native")
+            folder = native_build.native_folder(options.build_dir or "native")
             definitions = recorded_definitions(folder)
             if options.cuda_architectures:
                 definitions["CMAKE_CUDA_ARCHITECTURES"] = options.cuda_architectures
             if definitions["BARACUDA_CUDA"] != "ON":
-                raise environment.SetupError(
+                raise commands.SetupError(
                     f"{folder} has no CUDA library, and the wheel holds both: build it with BARACUDA_CUDA=ON."
                 )
             # The wheel's build writes its own entries into CMake's cache: the next set-up has to configure again.
-            environment.configuration_record(folder).unlink()
+            native_build.configuration_record(folder).unlink()
         else:
-            folder = environment.native_folder("wheel")
-            cuda = environment.choose_cuda(private, "ON", options.cuda_architectures or release_architectures())
-            environment.say(cuda.summary)
+            folder = native_build.native_folder("wheel")
+            cuda = cuda_choice.choose_cuda(private, "ON", options.cuda_architectures or release_architectures())
+            commands.say(cuda.summary)
             definitions = dict(entry.removeprefix("-D").split("=", 1) for entry in cuda.definitions)
         with tempfile.TemporaryDirectory() as scratch:
             wheel = repair(private, build(private, folder, definitions, Path(scratch)), options.output)
     faults = tag_faults(wheel.name) + content_faults(wheel)
     for fault in faults:
         print(f"{wheel.name}: {fault}", file=sys.stderr)
-    environment.say(f"{wheel} ({wheel.stat().st_size / 1e6:.1f} MB, {time.monotonic() - start:.0f} s)")
+    commands.say(f"{wheel} ({wheel.stat().st_size / 1e6:.1f} MB, {time.monotonic() - start:.0f} s)")
     return 1 if faults else 0
 
 
 if __name__ == "__main__":
-    sys.exit(environment.guarded(main))
+    sys.exit(commands.guarded(main))

@@ -6,7 +6,8 @@ namespace baracuda {
 
 enum class CpuIsa { kPortable, kAvx2, kAvx512 };
 
-// The best set that the processor has and BARACUDA_CPU_ISA (portable, avx2 or avx512; an upper bound, read once) allows.
+// The best set that the processor has and the environment's BARACUDA_CPU_ISA (portable, avx2 or avx512: an upper bound)
+// allows; read once.
 CpuIsa cpu_isa();
 
 }  // namespace baracuda

@@ -30,36 +30,55 @@ Function* select_isa(Function* portable, Function* avx2, Function* avx512) {
 }  // namespace
 }  // namespace baracuda
 
-// Stamps the launch of one buffer type: run(problem, buffers, workspace) of the including file, as this instruction set's
-// entry and, in the portable copy, as the library's launch<BUFFERS>.
-#define BARACUDA_STAMP_ISA_LAUNCH(PROBLEM, BUFFERS)                                         \
-  namespace BARACUDA_CPU_ISA_NAMESPACE {                                                    \
-  Status launch(const PROBLEM& problem, const BUFFERS& buffers, void* workspace) {          \
-    return run(problem, buffers, workspace);                                                \
-  }                                                                                         \
+// BARACUDA_PROVIDE_LAUNCH(Problem, Buffers) stamps the launch of one type of buffers: run(problem, buffers, workspace)
+// of the including file, as this instruction set's entry and, in the portable copy, as the library's launch<Buffers>.
+#define BARACUDA_STAMP_ISA_LAUNCH(PROBLEM, ...)                                        \
+  namespace BARACUDA_CPU_ISA_NAMESPACE {                                               \
+  Status launch(const PROBLEM& problem, const __VA_ARGS__& buffers, void* workspace) { \
+    return run(problem, buffers, workspace);                                           \
+  }                                                                                    \
   }
 
 #if defined(BARACUDA_CPU_ISA_IS_PORTABLE) && defined(__x86_64__)
-#define BARACUDA_PROVIDE_LAUNCH(PROBLEM, BUFFERS)                                           \
-  BARACUDA_STAMP_ISA_LAUNCH(PROBLEM, BUFFERS)                                               \
-  namespace avx2 {                                                                          \
-  Status launch(const PROBLEM&, const BUFFERS&, void*);                                     \
-  }                                                                                         \
-  namespace avx512 {                                                                        \
-  Status launch(const PROBLEM&, const BUFFERS&, void*);                                     \
-  }                                                                                         \
-  template <>                                                                               \
-  Status launch<BUFFERS>(const PROBLEM& problem, const BUFFERS& buffers, void* workspace, Stream) { \
-    using Function = Status(const PROBLEM&, const BUFFERS&, void*);                         \
+#define BARACUDA_PROVIDE_LAUNCH(PROBLEM, ...)                                                                 \
+  BARACUDA_STAMP_ISA_LAUNCH(PROBLEM, __VA_ARGS__)                                                             \
+  namespace avx2 {                                                                                            \
+  Status launch(const PROBLEM&, const __VA_ARGS__&, void*);                                                   \
+  }                                                                                                           \
+  namespace avx512 {                                                                                          \
+  Status launch(const PROBLEM&, const __VA_ARGS__&, void*);                                                   \
+  }                                                                                                           \
+  template <>                                                                                                 \
+  Status launch<__VA_ARGS__>(const PROBLEM& problem, const __VA_ARGS__& buffers, void* workspace, Stream) {   \
+    using Function = Status(const PROBLEM&, const __VA_ARGS__&, void*);                                       \
     return select_isa<Function>(portable::launch, avx2::launch, avx512::launch)(problem, buffers, workspace); \
   }
 #elif defined(BARACUDA_CPU_ISA_IS_PORTABLE)
-#define BARACUDA_PROVIDE_LAUNCH(PROBLEM, BUFFERS)                                           \
-  BARACUDA_STAMP_ISA_LAUNCH(PROBLEM, BUFFERS)                                               \
-  template <>                                                                               \
-  Status launch<BUFFERS>(const PROBLEM& problem, const BUFFERS& buffers, void* workspace, Stream) { \
-    return portable::launch(problem, buffers, workspace);                                   \
+#define BARACUDA_PROVIDE_LAUNCH(PROBLEM, ...)                                                               \
+  BARACUDA_STAMP_ISA_LAUNCH(PROBLEM, __VA_ARGS__)                                                           \
+  template <>                                                                                               \
+  Status launch<__VA_ARGS__>(const PROBLEM& problem, const __VA_ARGS__& buffers, void* workspace, Stream) { \
+    return portable::launch(problem, buffers, workspace);                                                   \
   }
 #else
-#define BARACUDA_PROVIDE_LAUNCH(PROBLEM, BUFFERS) BARACUDA_STAMP_ISA_LAUNCH(PROBLEM, BUFFERS)
+#define BARACUDA_PROVIDE_LAUNCH(PROBLEM, ...) BARACUDA_STAMP_ISA_LAUNCH(PROBLEM, __VA_ARGS__)
 #endif
+
+// BARACUDA_PROVIDE_WORKSPACE_SIZE(Problem, Buffers): bytes_of(problem, const Buffers*) of the including file as the
+// library's workspace_size<Buffers>. The size is the same for every instruction set.
+#if defined(BARACUDA_CPU_ISA_IS_PORTABLE)
+#define BARACUDA_PROVIDE_WORKSPACE_SIZE(PROBLEM, ...)                   \
+  template <>                                                           \
+  size_t workspace_size<__VA_ARGS__>(const PROBLEM& problem) {          \
+    return bytes_of(problem, static_cast<const __VA_ARGS__*>(nullptr)); \
+  }
+#else
+#define BARACUDA_PROVIDE_WORKSPACE_SIZE(PROBLEM, ...)
+#endif
+
+// Both for a family that has a forward and a backward with scratch.
+#define BARACUDA_PROVIDE_BOTH_DIRECTIONS(T)                   \
+  BARACUDA_PROVIDE_LAUNCH(Problem, ForwardBuffers<T>)         \
+  BARACUDA_PROVIDE_LAUNCH(Problem, BackwardBuffers<T>)        \
+  BARACUDA_PROVIDE_WORKSPACE_SIZE(Problem, ForwardBuffers<T>) \
+  BARACUDA_PROVIDE_WORKSPACE_SIZE(Problem, BackwardBuffers<T>)

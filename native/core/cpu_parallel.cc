@@ -67,11 +67,16 @@ class Pool {
       std::lock_guard<std::mutex> lock(mutex_);
       job_ = job;
       next_.store(0, std::memory_order_relaxed);
-      busy_.store(workers_, std::memory_order_relaxed);
+      open_ = true;
       generation_.fetch_add(1, std::memory_order_release);
     }
     pthread_cond_broadcast(&wake_);
     take_parts(job);
+    {
+      // Only those who have begun are waited for: on a busy machine a worker can take a millisecond to wake.
+      std::lock_guard<std::mutex> lock(mutex_);
+      open_ = false;
+    }
     for (int spin = 0; busy_.load(std::memory_order_acquire) != 0; ++spin) {
       spin < kSpins ? pause_briefly() : std::this_thread::yield();
     }
@@ -98,7 +103,9 @@ class Pool {
         std::unique_lock<std::mutex> lock(mutex_);
         while (generation_.load(std::memory_order_relaxed) == seen) pthread_cond_wait(&wake_, mutex_.native_handle());
         seen = generation_.load(std::memory_order_relaxed);
+        if (!open_) continue;
         job = job_;
+        busy_.fetch_add(1, std::memory_order_relaxed);
       }
       take_parts(job);
       busy_.fetch_sub(1, std::memory_order_release);
@@ -116,8 +123,9 @@ class Pool {
   // Not std::condition_variable: with GCC 12 its wait() needs a C++ runtime that older distributions lack.
   pthread_cond_t wake_ = PTHREAD_COND_INITIALIZER;
   Job job_{};
+  bool open_ = false;  // whether parts of job_ may still be taken; like job_, under mutex_
   std::atomic<int64_t> next_{0};
-  std::atomic<int> busy_{0};
+  std::atomic<int> busy_{0};  // workers that have begun on job_
   std::atomic<uint64_t> generation_{0};
   int workers_ = 0;
 };

@@ -7,8 +7,8 @@
 
 namespace baracuda {
 
-// Runs body(context, begin, end) over [0, count) in parts of at least `grain` tasks and returns when all are done. Serial
-// when one part suffices, in a call from inside a body, or while another thread has the pool.
+// Runs body(context, begin, end) over [0, count) in parts of at least `grain` tasks and returns when all are done.
+// Serial when one part suffices, in a call from inside a body, or while another thread has the pool.
 void parallel_ranges(int64_t count, int64_t grain, void (*body)(void* context, int64_t begin, int64_t end),
                      void* context);
 
@@ -25,8 +25,8 @@ void parallel_for(int64_t count, int64_t grain, Body body) {
       &body);
 }
 
-// Tasks per part so that a part touches about `target` elements: below some 32 thousand, waking a thread costs more than
-// it saves (about 2 us against 10 GB/s).
+// Tasks per part so that a part touches about kPartElements: with fewer, waking a thread costs more than it saves
+// (about 2 us against 10 GB/s).
 constexpr int64_t kPartElements = 32768;
 inline __attribute__((always_inline)) int64_t grain_for(int64_t elements_per_task) {
   const int64_t per_task = elements_per_task > 0 ? elements_per_task : 1;

@@ -100,9 +100,25 @@ __device__ __forceinline__ int64_t grid_threads() { return static_cast<int64_t>(
 }  // namespace
 }  // namespace baracuda
 
-// Provides launch<BUFFERS> through the including file's run(problem, buffers, workspace, stream).
-#define BARACUDA_PROVIDE_LAUNCH(PROBLEM, BUFFERS)                                                              \
+// BARACUDA_PROVIDE_LAUNCH(Problem, Buffers) provides launch<Buffers> through the including file's
+// run(problem, buffers, workspace, stream).
+#define BARACUDA_PROVIDE_LAUNCH(PROBLEM, ...)                                                                  \
   template <>                                                                                                  \
-  Status launch<BUFFERS>(const PROBLEM& problem, const BUFFERS& buffers, void* workspace, Stream stream) {     \
+  Status launch<__VA_ARGS__>(const PROBLEM& problem, const __VA_ARGS__& buffers, void* workspace, Stream stream) { \
     return run(problem, buffers, workspace, stream);                                                           \
   }
+
+// BARACUDA_PROVIDE_WORKSPACE_SIZE(Problem, Buffers): bytes_of(problem, const Buffers*) of the including file as the
+// library's workspace_size<Buffers>.
+#define BARACUDA_PROVIDE_WORKSPACE_SIZE(PROBLEM, ...)                   \
+  template <>                                                           \
+  size_t workspace_size<__VA_ARGS__>(const PROBLEM& problem) {          \
+    return bytes_of(problem, static_cast<const __VA_ARGS__*>(nullptr)); \
+  }
+
+// Both for a family that has a forward and a backward with scratch.
+#define BARACUDA_PROVIDE_BOTH_DIRECTIONS(T)                   \
+  BARACUDA_PROVIDE_LAUNCH(Problem, ForwardBuffers<T>)         \
+  BARACUDA_PROVIDE_LAUNCH(Problem, BackwardBuffers<T>)        \
+  BARACUDA_PROVIDE_WORKSPACE_SIZE(Problem, ForwardBuffers<T>) \
+  BARACUDA_PROVIDE_WORKSPACE_SIZE(Problem, BackwardBuffers<T>)

@@ -24,6 +24,9 @@ struct Bfloat16 {
   uint16_t bits;
 };
 
+// X(type) for each type that has arithmetic here.
+#define BARACUDA_FLOAT_TYPES(X) X(float) X(double) X(Half) X(Bfloat16)
+
 namespace {
 
 template <typename T>
@@ -53,18 +56,25 @@ BARACUDA_HD To bits_as(From from) {
 BARACUDA_HD float widen(float x) { return x; }
 BARACUDA_HD double widen(double x) { return x; }
 BARACUDA_HD float widen(Bfloat16 x) { return bits_as<float>(static_cast<uint32_t>(x.bits) << 16); }
+#if !defined(__CUDA_ARCH__)
+// In integer arithmetic: for processors without the instruction, and for loops, since compilers vectorise this and not
+// the instruction.
+BARACUDA_HD float widen_by_bits(Half x) {
+  // Shift the 15 value bits into place and rescale by 2^112: exact for normals and subnormals alike. Infinity and NaN
+  // come out with exponent 143 and get the rest of the exponent back.
+  const uint32_t magnitude = static_cast<uint32_t>(x.bits & 0x7fffu) << 13;
+  const uint32_t finite = bits_as<uint32_t>(bits_as<float>(magnitude) * 0x1p112f);
+  const uint32_t value = magnitude >= 0x0f800000u ? magnitude | 0x7f800000u : finite;
+  return bits_as<float>(value | static_cast<uint32_t>(x.bits & 0x8000u) << 16);
+}
+#endif
 BARACUDA_HD float widen(Half x) {
 #if defined(__CUDA_ARCH__)
   return __half2float(bits_as<__half>(x.bits));
 #elif defined(__F16C__)
   return _cvtsh_ss(x.bits);
 #else
-  // Shift the 15 value bits into place and rescale by 2^112: exact for normals and subnormals alike. Infinity and NaN
-  // come out with exponent 143 and get the rest of the exponent back.
-  const uint32_t magnitude = static_cast<uint32_t>(x.bits & 0x7fffu) << 13;
-  float value = bits_as<float>(magnitude) * 0x1p112f;
-  if (magnitude >= 0x0f800000u) value = bits_as<float>(magnitude | 0x7f800000u);
-  return bits_as<float>(bits_as<uint32_t>(value) | static_cast<uint32_t>(x.bits & 0x8000u) << 16);
+  return widen_by_bits(x);
 #endif
 }
 
@@ -97,27 +107,29 @@ BARACUDA_HD Bfloat16 narrow<Bfloat16>(float x) {
   const uint32_t rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
   return Bfloat16{static_cast<uint16_t>(x == x ? rounded : 0x7fc0u)};
 }
+constexpr uint32_t kNanHalf = 0x7e00u;
+#if !defined(__CUDA_ARCH__)
+// As widen_by_bits.
+BARACUDA_HD Half narrow_by_bits(float x) {
+  const uint32_t bits = bits_as<uint32_t>(x);
+  const uint32_t magnitude = bits & 0x7fffffffu;
+  const uint32_t normal = (magnitude - 0x38000000u + 0xfffu + ((magnitude >> 13) & 1u)) >> 13;
+  // Adding 0.5 puts the result's last place, 2^-24, at the sum's last place: the addition itself rounds.
+  const uint32_t subnormal = bits_as<uint32_t>(bits_as<float>(magnitude) + 0.5f) - 0x3f000000u;
+  const uint32_t finite = magnitude >= 0x38800000u ? normal : subnormal;
+  const uint32_t rounded = magnitude >= 0x477ff000u ? 0x7c00u : finite;  // 65520 and above round to infinity
+  return Half{static_cast<uint16_t>(magnitude > 0x7f800000u ? kNanHalf : rounded | ((bits >> 16) & 0x8000u))};
+}
+#endif
 template <>
 BARACUDA_HD Half narrow<Half>(float x) {
 #if defined(__CUDA_ARCH__)
-  const uint16_t rounded = bits_as<uint16_t>(__float2half_rn(x));
+  return Half{static_cast<uint16_t>(x == x ? bits_as<uint16_t>(__float2half_rn(x)) : kNanHalf)};
 #elif defined(__F16C__)
-  const uint16_t rounded = static_cast<uint16_t>(_cvtss_sh(x, _MM_FROUND_TO_NEAREST_INT));
+  return Half{static_cast<uint16_t>(x == x ? _cvtss_sh(x, _MM_FROUND_TO_NEAREST_INT) : kNanHalf)};
 #else
-  const uint32_t bits = bits_as<uint32_t>(x);
-  const uint32_t magnitude = bits & 0x7fffffffu;
-  uint32_t half;
-  if (magnitude >= 0x477ff000u) {
-    half = 0x7c00u;  // 65520 and above round to infinity
-  } else if (magnitude >= 0x38800000u) {
-    half = (magnitude - 0x38000000u + 0xfffu + ((magnitude >> 13) & 1u)) >> 13;
-  } else {
-    // Adding 0.5 puts the result's last place, 2^-24, at the sum's last place: the addition itself rounds.
-    half = bits_as<uint32_t>(bits_as<float>(magnitude) + 0.5f) - 0x3f000000u;
-  }
-  const uint16_t rounded = static_cast<uint16_t>(half | ((bits >> 16) & 0x8000u));
+  return narrow_by_bits(x);
 #endif
-  return Half{static_cast<uint16_t>(x == x ? rounded : 0x7e00u)};
 }
 
 }  // namespace

@@ -36,6 +36,22 @@ struct Operands {
   int count;
 };
 
+// A pointer of a block, on its way into the typed field that it initializes.
+template <typename Void>
+struct Untyped {
+  Void* pointer;
+  template <typename T>
+  operator T*() const {
+    return static_cast<T*>(pointer);
+  }
+};
+
+// What a backend takes: the pointers of a block in the order of the fields of `Buffers`.
+template <class Buffers, typename... Voids>
+Buffers buffers_of(Voids*... pointers) {
+  return Buffers{Untyped<Voids>{pointers}...};
+}
+
 inline Status check_operands(const Operands& operands) {
   for (int i = 0; i < operands.count; ++i) {
     const Operand& operand = operands.items[i];
@@ -115,6 +131,12 @@ template <class Op>
 int32_t run(const char* symbol, const typename Op::Arguments& arguments) {
   begin_call(symbol);
   return static_cast<int32_t>(run_checked<Op>(arguments));
+}
+
+// `arguments` is an Op::Arguments, laid out as a C struct.
+template <class Op>
+int32_t run_packed(const char* symbol, const void* arguments) {
+  return run<Op>(symbol, *static_cast<const typename Op::Arguments*>(arguments));
 }
 
 template <class Op>

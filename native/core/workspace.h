@@ -16,7 +16,8 @@ class WorkspaceLayout {
     const size_t offset = bytes_;
     size_t size = 0;
     if (__builtin_mul_overflow(static_cast<size_t>(count), sizeof(T), &size) ||
-        __builtin_add_overflow(size, size_t{15}, &size) || __builtin_add_overflow(bytes_, size & ~size_t{15}, &bytes_)) {
+        __builtin_add_overflow(size, size_t{15}, &size) ||
+        __builtin_add_overflow(bytes_, size & ~size_t{15}, &bytes_)) {
       bytes_ = SIZE_MAX & ~size_t{15};  // no machine has this; the allocation says so
     }
     return offset;

@@ -104,7 +104,8 @@ class Limit:
     """What a row's time should not exceed: `factor` times what `kind` names.
 
     Kinds: "us" (microseconds; only on a device whose name contains `of`), "copy" (a plain copy of as many bytes),
-    "light" (those bytes at the measured copy rate), "peer" (the best peer in the same run) and "row" (the row `of`).
+    "light" (those bytes at the measured copy rate), "peer" (the best peer in the same run, or the best of those whose
+    names begin with `of`) and "row" (the row `of`).
     """
 
     kind: str
@@ -116,6 +117,8 @@ class Limit:
         """The limit in words."""
         if self.kind == "us":
             return f"at most {self.factor:g} us"
+        if self.kind == "peer" and self.of:
+            return f"{1 / self.factor:g} times as fast as {self.of}"
         if self.kind == "peer" and self.factor == 1:
             return "no slower than the best peer"
         what = {"copy": "a plain copy", "light": "speed of light", "peer": "the best peer", "row": self.of}[self.kind]

@@ -79,9 +79,12 @@ class RawLibrary:
         if function is None:
             raise MissingError("it has no such symbol")
         function.restype, function.argtypes = _library._signature(plan._operator, plan._variant, "run")
-        pointers = iter([tensors[spec.name].pointer for spec in plan.tensors])
-        # None stands for a data pointer.
-        arguments = [next(pointers) if each is None else each for each in plan._packed.arguments]
+        given = {spec.name: tensors[spec.name].pointer for spec in plan.tensors}
+        # None stands for a tensor, and is what a tensor that the problem does not have is given.
+        arguments = [
+            given.get(parameter.name) if value is None else value
+            for parameter, value in zip(plan._operator.parameters, plan._packed.arguments, strict=True)
+        ]
         outputs = _outputs_of(case, tensors)
 
         def run() -> None:
@@ -146,7 +149,8 @@ class _Interface:
 
     def __init__(self, tensor: Tensor) -> None:
         # The interface has no bfloat16: the bits pass as integers.
-        kinds = {"bf16": "<i2", "f16": "<f2", "f32": "<f4", "f64": "<f8", "s8": "|i1", "u8": "|u1", "i32": "<i4"}
+        kinds = {"bf16": "<i2", "f16": "<f2", "f32": "<f4", "f64": "<f8", "s8": "|i1", "u8": "|u1"}
+        kinds |= {"i32": "<i4", "i64": "<i8"}
         self.__cuda_array_interface__ = {
             "shape": tensor.shape,
             "typestr": kinds[tensor.element],
@@ -181,7 +185,7 @@ class _Holding(Framework):
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # that a function is young is not our matter here
                 calls = self._calls(case, {name: self._wrap(tensor) for name, tensor in tensors.items()})
-        except (RuntimeError, TypeError, NotImplementedError, MissingError) as error:
+        except Exception as error:  # whatever a framework raises, the run goes on
             return {self._name(): first_line(error)}
         return {name: self._contender(name, call) for name, call in calls.items()}
 
@@ -198,7 +202,7 @@ class _Holding(Framework):
 
 
 class Torch(_Holding):
-    """PyTorch, and torchvision where it is importable."""
+    """PyTorch, and torchvision and torch_scatter where they are importable."""
 
     def __init__(self, place: Place) -> None:
         super().__init__(place)

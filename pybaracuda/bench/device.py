@@ -14,7 +14,7 @@ import numpy as np
 from .. import _machine
 from .._arrays import numpy_dtype, numpy_token
 from .draw import Array
-from .place import Place, Tensor, same_bits
+from .place import Place, Tensor, copy_bytes, same_bits
 
 # Written before every repetition: ten times the L2 cache of an H100, and long enough to enqueue a call meanwhile.
 _FLUSH_BYTES = 512 << 20
@@ -116,7 +116,7 @@ class DevicePlace(Place):
         self.wait()
         flat = result.reshape(-1).view(np.uint8)
         for start, part in self._pieces(tensor):
-            flat[start : start + len(part)] = part
+            copy_bytes(flat[start : start + len(part)], part)
         return result
 
     def same(self, tensor: Tensor, array: Array) -> bool:

@@ -181,7 +181,7 @@ class _Line:
         """Check one contender and enter it; None if it cannot run."""
         try:
             contestant, outputs = self.work.check(contender, repeats)
-        except (RuntimeError, TypeError, NotImplementedError, MemoryError, MissingError) as problem:
+        except Exception as problem:  # whatever a peer raises, the run goes on
             self.missing.append(Contestant(contender.name, None, first_line(problem)))
             return None
         self.ready.append((contender, contestant))

@@ -14,7 +14,7 @@ import pybaracuda
 
 from .place import Place
 
-_PACKAGES = ("numpy", "torch", "torchvision", "jax", "jaxlib")
+_PACKAGES = ("numpy", "torch", "torchvision", "torch_scatter", "jax", "jaxlib")
 _CUPY_PREFIX = "cupy"
 # What nvidia-smi is asked: power and temperature explain a slow run.
 _CLOCKS = ("clocks.sm", "clocks.mem", "clocks.max.sm", "clocks.max.mem", "power.limit", "power.draw", "temperature.gpu")

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from .._arrays import numpy_dtype
 from ..demo import reference
 from ..pad import PadBackwardDescriptor, PadBackwardPlan, PadDescriptor, PadPlan
 from .case import Case, FrameworkCall, JaxCall, Part
@@ -17,34 +18,70 @@ from .draw import Array, Draw
 
 # So many of the arrays over the padded axes are held against their definition.
 _PLANES = 4
-# Our names of the modes in NumPy and JAX.
-_NUMPY_MODES = {"constant": "constant", "reflect": "reflect", "replicate": "edge", "circular": "wrap"}
+_NUMPY_MODES = {
+    "constant": "constant",
+    "reflect": "reflect",
+    "replicate": "edge",
+    "circular": "wrap",
+    "symmetric": "symmetric",
+}
+# Dtypes of an element that is known by its width alone.
+_HELD_AS = {"b8": "u8", "b32": "i32"}
 _VALUE = 0.5
+_BITS = 3
 
 C = TypeVar("C", bound="_Pad")
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Pad(Case):
-    """The last `axes` axes of an array of `shape` get `width` elements on either side."""
+    """The last `axes` axes of an array of `shape` get `width` elements before and `after` behind, else as many.
+
+    A negative number cuts off.
+    """
 
     shape: tuple[int, ...]
     width: int
+    after: int | None = None
     axes: int = 2
     mode: str = "constant"
 
     @property
-    def text(self) -> str:
-        axes = "" if self.axes == 2 else f", {self.axes} axes"
-        return f"{'x'.join(map(str, self.shape))} pad {self.width}{axes}"
+    def operator(self) -> str:
+        return str(self.descriptor().operator)
 
     @property
-    def _pads(self) -> tuple[int, ...]:
-        return (0,) * (len(self.shape) - self.axes) + (self.width,) * self.axes
+    def text(self) -> str:
+        # An operator of its own has these, for every mode.
+        widths = f"{self.width}" if self.after is None else f"{self.width} and {self.after}, {self.mode}"
+        axes = "" if self.axes == 2 else f", {self.axes} axes"
+        return f"{'x'.join(map(str, self.shape))} pad {widths}{axes}"
+
+    @property
+    def _widths(self) -> tuple[int, int]:
+        return self.width, self.width if self.after is None else self.after
+
+    @property
+    def _low(self) -> tuple[int, ...]:
+        return (0,) * (len(self.shape) - self.axes) + (self._widths[0],) * self.axes
+
+    @property
+    def _high(self) -> tuple[int, ...]:
+        return (0,) * (len(self.shape) - self.axes) + (self._widths[1],) * self.axes
 
     @property
     def _padded_shape(self) -> tuple[int, ...]:
-        return tuple(extent + 2 * width for extent, width in zip(self.shape, self._pads, strict=True))
+        return tuple(map(sum, zip(self.shape, self._low, self._high, strict=True)))
+
+    @property
+    def _kept(self) -> int:
+        """How many elements are not cut off."""
+        cut = [min(low, 0) + min(high, 0) for low, high in zip(self._low, self._high, strict=True)]
+        return math.prod(map(sum, zip(self.shape, cut, strict=True)))
+
+    @property
+    def _array_element(self) -> str:
+        return _HELD_AS.get(self.element, self.element)
 
     @property
     def _lead(self) -> int:
@@ -59,12 +96,25 @@ class _Pad(Case):
         """The arrays over the padded axes, one after the other."""
         return values.reshape(-1, *values.shape[-self.axes :])
 
-    def _torch_pads(self) -> list[int]:
-        return [self.width] * (2 * self.axes)
+    def _plane_pads(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Before and behind each axis of what `_planes` answers."""
+        low, high = self._widths
+        return (0, *[low] * self.axes), (0, *[high] * self.axes)
+
+    def _torch_pads(self, sign: int = 1) -> list[int]:
+        return [sign * width for width in self._widths] * self.axes
 
     def _inner(self, padded: Any) -> Any:
         """What of a padded array was there before."""
         return padded[tuple([..., *[slice(self.width, -self.width)] * self.axes])]
+
+    def _jax_pad(self, jax: Any, values: Any, value: Any) -> Any:
+        pads = list(zip(self._low, self._high, strict=True))
+        if self.mode != "constant":
+            return jax.numpy.pad(values, pads, _NUMPY_MODES[self.mode])
+        # jax.numpy.pad takes no negative widths, and is this one otherwise.
+        constant = jax.numpy.asarray(value, values.dtype)
+        return jax.lax.pad(values, constant, [(low, high, 0) for low, high in pads])
 
     def _small(self: C) -> C:
         lead = (2,) * (len(self.shape) - self.axes)
@@ -78,35 +128,40 @@ class Pad(_Pad):
     plan_type = PadPlan
 
     @property
-    def operator(self) -> str:
-        return f"pad_{self.mode}"
+    def _value(self) -> float | int:
+        return _BITS if self.element in _HELD_AS else _VALUE
 
     def descriptor(self) -> PadDescriptor:
-        return PadDescriptor(self.shape, self._pads, self._pads, self.mode, _VALUE, self.element)
+        return PadDescriptor(self.shape, self._low, self._high, self.mode, self._value, self.element)
 
     def inputs(self, draw: Draw) -> dict[str, Array]:
-        return {"input": draw.normal(self.shape, self.element)}
+        if self.element not in _HELD_AS:
+            return {"input": draw.normal(self.shape, self.element)}
+        dtype = numpy_dtype(self._array_element)
+        limits = np.iinfo(dtype)
+        return {"input": draw.rng.integers(limits.min, limits.max, self.shape, dtype, endpoint=True)}
 
     def outputs(self) -> dict[str, tuple[tuple[int, ...], str]]:
-        return {"output": (self._padded_shape, self.element)}
+        return {"output": (self._padded_shape, self._array_element)}
+
+    def unread(self, inputs: Mapping[str, Array]) -> int:
+        return (math.prod(self.shape) - self._kept) * inputs["input"].itemsize
 
     def parts(self, inputs: Mapping[str, Array], draw: Draw) -> list[Part]:
-        if self.mode != "constant":
-            return []
-        planes, width = draw.some(_PLANES, self._lead), (0, *[self.width] * self.axes)
+        planes = draw.some(_PLANES, self._lead)
         values = self._planes(inputs["input"])[planes]
-        expected = reference.pad(values, width, width, _VALUE)
+        expected = reference.pad(values, *self._plane_pads(), self._value, self.mode)
         return [Part(0, lambda output: self._planes(output)[planes], expected)]
 
     def torch_calls(self, torch: Any, given: Mapping[str, Any]) -> dict[str, FrameworkCall]:
+        if self.mode == "symmetric":
+            return {}
         function, pads = torch.nn.functional.pad, self._torch_pads()
-        value = _VALUE if self.mode == "constant" else None
+        value = self._value if self.mode == "constant" else None
         return {"PyTorch": lambda: (function(given["input"], pads, self.mode, value),)}
 
     def jax_call(self, jax: Any) -> JaxCall | None:
-        pads, mode = [(width, width) for width in self._pads], _NUMPY_MODES[self.mode]
-        options = {"constant_values": _VALUE} if self.mode == "constant" else {}
-        return JaxCall(lambda values: jax.numpy.pad(values, pads, mode, **options), ("input",))
+        return JaxCall(lambda values: self._jax_pad(jax, values, self._value), ("input",))
 
     def small(self) -> Case:
         return self._small()
@@ -118,12 +173,8 @@ class PadBackward(_Pad):
 
     plan_type = PadBackwardPlan
 
-    @property
-    def operator(self) -> str:
-        return f"pad_{self.mode}_backward"
-
     def descriptor(self) -> PadBackwardDescriptor:
-        return PadBackwardDescriptor(self.shape, self._pads, self._pads, self.mode, self.element)
+        return PadBackwardDescriptor(self.shape, self._low, self._high, self.mode, self.element)
 
     def inputs(self, draw: Draw) -> dict[str, Array]:
         return {"grad_output": draw.normal(self._padded_shape, self.element)}
@@ -134,32 +185,25 @@ class PadBackward(_Pad):
     def unread(self, inputs: Mapping[str, Array]) -> int:
         if self.mode != "constant":
             return 0
-        return (math.prod(self._padded_shape) - math.prod(self.shape)) * inputs["grad_output"].itemsize
+        return (math.prod(self._padded_shape) - self._kept) * inputs["grad_output"].itemsize
 
     def parts(self, inputs: Mapping[str, Array], draw: Draw) -> list[Part]:
-        planes, width = draw.some(_PLANES, self._lead), (0, *[self.width] * self.axes)
+        planes = draw.some(_PLANES, self._lead)
         gradient = self._planes(inputs["grad_output"])[planes]
-        if self.mode == "constant":
-            expected = reference.pad_backward(gradient, width, width)
-        else:
-            expected = self._folded(gradient)
+        expected = reference.pad_backward(gradient, *self._plane_pads(), self.mode)
+        # Where one element arrives it is moved: nothing is rounded. Two roundings are its own and a partial sum's.
+        roundings = np.asarray(expected.roundings)
+        several = roundings > 2
+        expected = expected._replace(roundings=np.where(several, roundings, 0) if several.any() else None)
         return [Part(0, lambda output: self._planes(output)[planes], expected)]
-
-    def _folded(self, gradient: Array) -> reference.Expected:
-        """Every gradient element added to the element that its place was filled from, which numpy.pad knows."""
-        inner = self.shape[-self.axes :]
-        places = np.arange(math.prod(inner)).reshape(inner)
-        source = np.pad(places, self.width, _NUMPY_MODES[self.mode]).ravel()  # type: ignore[call-overload]
-        flat = gradient.astype(np.float64).reshape(len(gradient), -1)
-        value, magnitude = (np.stack([np.bincount(source, each) for each in part]) for part in (flat, np.abs(flat)))
-        # Where one element arrives it is moved; of several, each meets at most so many additions, and a partial sum.
-        terms = np.bincount(source)
-        roundings = np.broadcast_to(np.where(terms > 1, terms + 1, 0), value.shape)
-        shape = (len(gradient), *inner)
-        return reference.Expected(value.reshape(shape), magnitude.reshape(shape), roundings.reshape(shape))
 
     def torch_calls(self, torch: Any, given: Mapping[str, Any]) -> dict[str, FrameworkCall]:
         gradient, out = given["grad_output"], given["grad_input"]
+        if self.mode == "symmetric":
+            return {}
+        if min(self._widths) < 0:
+            # What autograd calls.
+            return {"PyTorch": lambda: (torch.constant_pad_nd(gradient, self._torch_pads(-1)),)}
         if self.mode == "constant":
             inner = self._inner(gradient)
             return {"PyTorch": lambda: (out.copy_(inner),)}
@@ -173,7 +217,7 @@ class PadBackward(_Pad):
         return {"PyTorch": lambda: (function(gradient, plain, self._torch_pads(), grad_input=out),)}
 
     def cupy_calls(self, cupy: Any, given: Mapping[str, Any]) -> dict[str, FrameworkCall]:
-        if self.mode != "constant":
+        if self.mode != "constant" or min(self._widths) < 0:
             return {}
         out, inner = given["grad_input"], self._inner(given["grad_output"])
 
@@ -184,13 +228,12 @@ class PadBackward(_Pad):
         return {"CuPy": copy}
 
     def jax_call(self, jax: Any) -> JaxCall | None:
-        pads, mode = [(width, width) for width in self._pads], _NUMPY_MODES[self.mode]
-
         def backward(gradient: Any) -> Any:
             zeros = jax.numpy.zeros(self.shape, gradient.dtype)
-            return jax.vjp(lambda values: jax.numpy.pad(values, pads, mode), zeros)[1](gradient)[0]
+            return jax.vjp(lambda values: self._jax_pad(jax, values, 0), zeros)[1](gradient)[0]
 
-        return JaxCall(backward, ("grad_output",), note="vjp of jax.numpy.pad")
+        name = "jax.lax.pad" if self.mode == "constant" else "jax.numpy.pad"
+        return JaxCall(backward, ("grad_output",), note=f"vjp of {name}")
 
     def small(self) -> Case:
         return self._small()

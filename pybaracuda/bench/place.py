@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any
 
 import numpy as np
@@ -24,6 +24,8 @@ from .draw import Array
 _HOST_FLUSH_BYTES = 128 << 20
 _RATE_BYTES = 128 << 20
 _RATE_REPEATS = 11
+# A core's share of a large array is at least this; handing out less takes longer than the work.
+_LEAST_SHARE_BYTES = 1 << 20
 
 
 @dataclass
@@ -58,10 +60,6 @@ class Place:
     def _trash(self) -> list[Array]:
         return np.array_split(np.ones(_HOST_FLUSH_BYTES // 8, np.uint64), len(os.sched_getaffinity(0)))
 
-    @cached_property
-    def _pool(self) -> ThreadPoolExecutor:
-        return ThreadPoolExecutor(len(os.sched_getaffinity(0)))
-
     @property
     def device(self) -> str:
         """The name of what computes."""
@@ -83,7 +81,7 @@ class Place:
     def put(self, array: Array) -> Tensor:
         """A copy of a NumPy array."""
         tensor = self.empty(array.shape, numpy_token(array.dtype))
-        np.copyto(self.view(tensor), array)
+        copy_bytes(self.view(tensor), np.ascontiguousarray(array))
         return tensor
 
     def view(self, tensor: Tensor) -> Array:
@@ -93,7 +91,9 @@ class Place:
 
     def get(self, tensor: Tensor) -> Array:
         """The values as a new NumPy array."""
-        return np.array(self.view(tensor))
+        result = np.empty(tensor.shape, numpy_dtype(tensor.element))
+        copy_bytes(result, self.view(tensor))
+        return result
 
     def same(self, tensor: Tensor, array: Array) -> bool:
         """Whether the bits are those of a NumPy array."""
@@ -114,7 +114,7 @@ class Place:
         source, target = np.ones(max(nbytes, 1), np.uint8), np.ones(max(nbytes, 1), np.uint8)
         cores = len(os.sched_getaffinity(0))
         parts = list(zip(np.array_split(target, cores), np.array_split(source, cores), strict=True))
-        return lambda: list(self._pool.map(lambda part: np.copyto(*part), parts))
+        return lambda: list(_workers().map(lambda part: np.copyto(*part), parts))
 
     def copy_rate(self) -> float:
         """Bytes read and written per second by a large plain copy."""
@@ -132,18 +132,40 @@ class Place:
         seconds: list[list[float]] = [[] for _ in calls]
         for _ in range(repeat):
             for call, found in zip(calls, seconds, strict=True):
-                list(self._pool.map(np.max, self._trash))
+                list(_workers().map(np.max, self._trash))
                 start = time.perf_counter()
                 call()
                 found.append(time.perf_counter() - start)
         return seconds
 
 
+@cache
+def _workers() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(len(os.sched_getaffinity(0)))
+
+
+def _shared(function: Callable[[Array, Array], Any], one: Array, two: Array) -> list[Any]:
+    """A function of matching shares of two dense arrays' bytes, by every core at once where they are large."""
+    flat = [each.reshape(-1).view(np.uint8) for each in (one, two)]
+    count = max(1, min(len(os.sched_getaffinity(0)), flat[0].size // _LEAST_SHARE_BYTES))
+    # Whole words, so that shares can be compared by them.
+    ends = [flat[0].size * share // count // 8 * 8 for share in range(1, count)]
+    shares = [np.split(each, ends) for each in flat]
+    return [function(*flat)] if count == 1 else list(_workers().map(function, *shares))
+
+
+def copy_bytes(target: Array, source: Array) -> None:
+    """Copy a dense array onto another of as many bytes."""
+    _shared(np.copyto, target, source)
+
+
 def same_bits(one: Array, two: Array) -> bool:
     """Whether two arrays of one dtype and shape have the same bytes."""
-    left, right = (np.ascontiguousarray(each).reshape(-1).view(np.uint8) for each in (one, two))
-    if left.size != right.size:
-        return False
+    left, right = (np.ascontiguousarray(each) for each in (one, two))
+    return left.nbytes == right.nbytes and all(_shared(_same_bytes, left, right))
+
+
+def _same_bytes(left: Array, right: Array) -> bool:
     whole = left.size // 8 * 8
     words = np.array_equal(left[:whole].view(np.uint64), right[:whole].view(np.uint64))
     return bool(words and np.array_equal(left[whole:], right[whole:]))

@@ -8,11 +8,15 @@ from typing import Any
 
 import numpy as np
 
+from .._abi import OPERATORS
 from .results import Result, RowResult
 
 _STYLE: Any = {"font.family": "DejaVu Sans", "axes.grid": True, "grid.color": "#e4e4e4", "axes.axisbelow": True}
-# One colour for each operator, in the order in which they come.
-_COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7f7f7f")
+# One colour for each family, in the order in which they come.
+_COLOURS = (
+    *("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00"),
+    *("#56b4e9", "#7f7f7f", "#8c564b", "#bcbd22", "#5d4fb3"),
+)
 _PEER = "#9a9a9a"
 
 
@@ -22,7 +26,9 @@ def _rate(row: RowResult, us: float) -> float:
 
 
 def _family(row: RowResult) -> str:
-    return row.operator.removesuffix("_backward")
+    """The operator's family; an operator of another version's results is one of its own."""
+    operator = OPERATORS.get(row.operator)
+    return row.operator.removesuffix("_backward") if operator is None else operator.family
 
 
 def draw(result: Result, path: Path, metadata: dict[str, str] | None = None) -> None:

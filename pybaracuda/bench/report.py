@@ -203,7 +203,9 @@ INPUTS = _paragraph(
     """Inputs are fresh random numbers in every run. boxes: inside the image, sides between the two numbers, uniformly
     on a logarithmic axis. smooth: a grid turned by about 0.2 and a little smaller, with a wave of a hundredth of the
     image on it; random: every sample anywhere; one point: all samples on one place. power law ids: Zipf's law with
-    exponent 1, so that the hottest of 100,000 segments has 8 % of the rows. bw: gradient, fw: forward."""
+    exponent 1, so that the hottest of 100,000 segments has 8 % of the rows; half or all on one id, and 64 ids that lie
+    anywhere. Segments: unsorted_segment_* takes ids in any order, segment_* ascending ones, segment_csr_* offsets; rows
+    of products are near 1, where even ties are split they are quarters. bw: gradient, fw: forward."""
 )
 LEGEND = _paragraph(
     """Microseconds. bytes: what must be read and written at least. light: their time at the measured copy rate. copy: a

@@ -80,7 +80,11 @@ class RowResult:
     @property
     def best_peer(self) -> Contestant | None:
         """The fastest one."""
-        timed = [peer for peer in self.peers if peer.timing is not None]
+        return self.best_named("")
+
+    def best_named(self, beginning: str) -> Contestant | None:
+        """The fastest one whose name begins so."""
+        timed = [peer for peer in self.peers if peer.timing is not None and peer.name.startswith(beginning)]
         return min(timed, key=lambda peer: peer.timing.us if peer.timing else 0.0, default=None)
 
     def ratio(self, peer: Contestant) -> float | None:
@@ -144,7 +148,7 @@ class Result:
             wanted = row.copy.us
         elif limit.kind == "light":
             wanted = row.light_us
-        elif limit.kind == "peer" and (best := row.best_peer) and best.timing:
+        elif limit.kind == "peer" and (best := row.best_named(limit.of)) and best.timing:
             wanted = best.timing.us
         elif limit.kind == "row":
             other = next((each for each in self.rows if (each.name, each.backend) == (limit.of, row.backend)), None)

@@ -1,167 +1,166 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Segment reductions as benchmark cases, both directions; nothing about another operator."""
+"""Segment operations as benchmark cases, in three forms and both directions; nothing about another operator."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
-from ..demo import reference
-from ..segment import (
-    UnsortedSegmentMaxBackwardDescriptor,
-    UnsortedSegmentMaxBackwardPlan,
-    UnsortedSegmentMaxDescriptor,
-    UnsortedSegmentMaxPlan,
-)
+from .. import _abi
+from .._arrays import numpy_dtype
+from .._descriptor import PlanPreference
+from .._plan import Plan
+from ..segment import SegmentDescriptor, SegmentPlan, SegmentSelectionDescriptor, SegmentSelectionPlan
+from . import segment_draw, segment_peers, segment_reference
 from .case import Case, FrameworkCall, JaxCall, Part
 from .draw import Array, Draw
 
+FORMS = ("unsorted", "sorted", "csr")
 # So many columns are held against their definition.
 _COLUMNS = 2
-
-C = TypeVar("C", bound="_SegmentMax")
-
-
-def draw_ids(kind: str, rows: int, segments: int, rng: np.random.Generator) -> Array:
-    """Segment ids: "uniform"; "power law" (Zipf, exponent 1, the hot ids anywhere); "half" or "all" rows on one id."""
-    if kind == "power law":
-        shares = np.cumsum(1 / np.arange(1, segments + 1))
-        ranks = np.searchsorted(shares, rng.uniform(0, shares[-1], rows))
-        ids = rng.permutation(segments)[np.minimum(ranks, segments - 1)]
-    else:
-        ids = rng.integers(0, segments, rows)
-        share = {"uniform": 0.0, "half": 0.5, "all": 1.0}[kind]
-        ids[rng.uniform(0, 1, rows) < share] = rng.integers(segments)
-    return ids.astype(np.int32)
+# What --rows is matched with for ids that are not spread over all segments.
+_IDS_TEXT = {"half": "half on one id", "all": "all on one id", "64": "64 ids"}
+_SELECTIONS = ("sum_backward", "gather")
+# What the operators call the tensor that names the rows' segments.
+_INDICES = ("segment_ids", "offsets", "index")
 
 
 @dataclass(frozen=True, kw_only=True)
-class _SegmentMax(Case):
-    """`rows` x `columns` values in `segments` segments; `ids` as in draw_ids."""
+class Segment(Case):
+    """An operation, by its descriptor's name, on `rows` x `columns` values in `segments` segments.
 
+    `ids` as in draw_ids; they are sorted for the forms that want that. `index` is the dtype of ids or offsets,
+    `empty_value` what a segment without rows shall be.
+    """
+
+    operation: str
     rows: int
     columns: int
     segments: int
+    form: str = "unsorted"
     ids: str = "uniform"
+    index: str = "i32"
+    empty_value: float | None = None
+
+    @property
+    def _selects(self) -> bool:
+        """Whether it moves bits, and so has another plan than those that compute."""
+        of_extremes = self.operation.startswith(("max", "min")) and "even" not in self.operation
+        return of_extremes or self.operation in _SELECTIONS
+
+    @property
+    def operator(self) -> str:
+        return str(self.descriptor().operator)
 
     @property
     def text(self) -> str:
-        ids = f"{self.ids} on one id" if self.ids in ("half", "all") else f"{self.ids} ids"
-        return f"{self.rows:,} x {self.columns}, {self.segments:,} segments, {ids}"
+        ids = _IDS_TEXT.get(self.ids, f"{self.ids} ids")
+        wide = "" if self.index == "i32" else f", {self.index}"
+        empty = "" if self.empty_value is None else f", {self.operation} or {self.empty_value:g}"
+        return f"{self.rows:,} x {self.columns}, {self.segments:,} segments, {ids}{wide}{empty}"
+
+    def descriptor(self) -> SegmentDescriptor | SegmentSelectionDescriptor:
+        kind = SegmentSelectionDescriptor if self._selects else SegmentDescriptor
+        return kind(
+            self.operation,
+            self.rows,
+            self.columns,
+            self.segments,
+            self.form,
+            self.element,
+            index_element=self.index,
+            empty_value=self.empty_value,
+        )
+
+    def plan(self, backend: str) -> Plan:
+        kind = SegmentSelectionPlan if self._selects else SegmentPlan
+        return kind.select(self.descriptor(), preference=PlanPreference(prefer_backend=backend))
+
+    def _tensors(self, role: str) -> Iterator[tuple[_abi.Tensor, tuple[int, ...], str]]:
+        """The operator's inputs or outputs with their shapes and dtype tokens."""
+        descriptor = self.descriptor()
+        operator = _abi.OPERATORS[descriptor.operator]
+        types = operator.variants[descriptor.variant].types
+        for tensor in operator.parameters:
+            if isinstance(tensor, _abi.Tensor) and tensor.role == role and tensor.name not in descriptor.absent_tensors:
+                yield tensor, descriptor.tensor_shape(tensor), types.get(tensor.dtype, tensor.dtype)
+
+    def inputs(self, draw: Draw) -> dict[str, Array]:
+        ids = segment_draw.draw_ids(self.ids, self.rows, self.segments, draw.rng)
+        if self.form != "unsorted":
+            ids.sort()
+        found: dict[str, Array] = {}
+        for tensor, shape, element in self._tensors("input"):
+            array = self._draw(tensor.name, shape, draw, ids, found)
+            found[tensor.name] = np.ascontiguousarray(array, numpy_dtype(element))
+        return found
+
+    def _draw(self, name: str, shape: tuple[int, ...], draw: Draw, ids: Array, drawn: Mapping[str, Array]) -> Array:
+        if name in _INDICES:
+            return segment_draw.offsets_of(ids, self.segments) if self.form == "csr" else ids
+        if name == "arg":
+            return segment_draw.draw_arg(draw, self.columns, ids, self.segments)
+        if name == "output":
+            if self.operation == "softmax_backward":
+                return segment_draw.draw_softmax(draw, shape, self.element, ids, self.segments)
+            answer = segment_draw.product_of if self.operation == "prod_backward" else segment_draw.logsumexp_of
+            return answer(drawn["input"], ids, self.segments)
+        if name == "input" and self.operation.startswith("prod"):
+            return segment_draw.factors(draw, shape, self.element)
+        if name == "input" and "even" in self.operation:
+            return segment_draw.with_ties(draw, shape, self.element)
+        return draw.normal(shape, self.element)
+
+    def outputs(self) -> dict[str, tuple[tuple[int, ...], str]]:
+        return {tensor.name: (shape, element) for tensor, shape, element in self._tensors("output")}
+
+    def _ids_in(self, inputs: Mapping[str, Array]) -> Array:
+        (index,) = (inputs[name] for name in _INDICES if name in inputs)
+        return np.repeat(np.arange(self.segments), np.diff(index)) if self.form == "csr" else index
+
+    def unread(self, inputs: Mapping[str, Array]) -> int:
+        """What is there for segments without rows; and a product, which its gradient does not need."""
+        filled = np.count_nonzero(np.bincount(self._ids_in(inputs), minlength=self.segments))
+        unused = self.segments - int(filled)
+        total = 0
+        for tensor, _, _ in self._tensors("input"):
+            array = inputs[tensor.name]
+            if self.operation == "prod_backward" and tensor.name == "output":
+                total += array.nbytes
+            elif tensor.shape[0] == "num_segments":
+                total += unused * self.columns * array.itemsize
+        return total
+
+    def parts(self, inputs: Mapping[str, Array], draw: Draw) -> list[Part]:
+        columns = draw.some(_COLUMNS, self.columns)
+        known = {name: array[:, columns].astype(np.float64) for name, array in inputs.items() if array.ndim == 2}
+        of = segment_reference.Segments(self._ids_in(inputs), self.segments, self.element == "f64")
+        expected = segment_reference.define(self.operation, of, known)
+        if self.empty_value is not None:
+            expected = [each._replace(value=np.where(of.count > 0, each.value, self.empty_value)) for each in expected]
+        return [Part(number, lambda output: output[:, columns], each) for number, each in enumerate(expected)]
 
     @property
     def parts_text(self) -> str:
         return f"{_COLUMNS} of {self.columns} columns"
 
-    def _small(self: C) -> C:
-        return replace(self, rows=200, columns=3, segments=30)
-
-
-@dataclass(frozen=True, kw_only=True)
-class SegmentMax(_SegmentMax):
-    """Forward."""
-
-    plan_type = UnsortedSegmentMaxPlan
-
-    def descriptor(self) -> UnsortedSegmentMaxDescriptor:
-        return UnsortedSegmentMaxDescriptor(self.rows, self.columns, self.segments, self.element)
-
-    def inputs(self, draw: Draw) -> dict[str, Array]:
-        return {
-            "input": draw.normal((self.rows, self.columns), self.element),
-            "segment_ids": draw_ids(self.ids, self.rows, self.segments, draw.rng),
-        }
-
-    def outputs(self) -> dict[str, tuple[tuple[int, ...], str]]:
-        return {"output": ((self.segments, self.columns), self.element)}
-
-    def parts(self, inputs: Mapping[str, Array], draw: Draw) -> list[Part]:
-        columns = draw.some(_COLUMNS, self.columns)
-        expected = reference.unsorted_segment_max(inputs["input"][:, columns], inputs["segment_ids"], self.segments)
-        return [Part(0, lambda output: output[:, columns], expected)]
-
     def torch_calls(self, torch: Any, given: Mapping[str, Any]) -> dict[str, FrameworkCall]:
-        rows, out, ids = given["input"], given["output"], given["segment_ids"].long()
-        wide = ids[:, None].expand(-1, self.columns)
-        return {
-            "PyTorch scatter_reduce": lambda: (out.fill_(-torch.inf).scatter_reduce_(0, wide, rows, "amax"),),
-            "PyTorch index_reduce": lambda: (out.fill_(-torch.inf).index_reduce_(0, ids, rows, "amax"),),
-        }
+        if self.empty_value is not None:
+            return segment_peers.torch_calls_with_empty(given, self.operation, self.empty_value)
+        return segment_peers.torch_calls(torch, given, self.operation, self.form, self.rows, self.segments)
 
     def cupy_calls(self, cupy: Any, given: Mapping[str, Any]) -> dict[str, FrameworkCall]:
-        import cupyx
-
-        def scatter() -> tuple[Any, ...]:
-            given["output"].fill(-cupy.inf)
-            cupyx.scatter_max(given["output"], given["segment_ids"], given["input"])
-            return (given["output"],)
-
-        return {"CuPy": scatter}
+        if self.empty_value is not None:
+            return {}
+        return segment_peers.cupy_calls(cupy, given, self.operation, self.form)
 
     def jax_call(self, jax: Any) -> JaxCall | None:
-        return JaxCall(lambda rows, ids: jax.ops.segment_max(rows, ids, self.segments), ("input", "segment_ids"))
+        if self.empty_value is not None:
+            return None
+        return segment_peers.jax_call(jax, self.operation, self.form, self.segments)
 
     def small(self) -> Case:
-        return self._small()
-
-
-@dataclass(frozen=True, kw_only=True)
-class SegmentMaxBackward(_SegmentMax):
-    """Backward. Peers split the gradient of ties, of which 16-bit values have some; their error then says so."""
-
-    plan_type = UnsortedSegmentMaxBackwardPlan
-
-    def descriptor(self) -> UnsortedSegmentMaxBackwardDescriptor:
-        return UnsortedSegmentMaxBackwardDescriptor(self.rows, self.columns, self.segments, self.element)
-
-    def inputs(self, draw: Draw) -> dict[str, Array]:
-        return {
-            "grad_output": draw.normal((self.segments, self.columns), self.element),
-            "input": draw.normal((self.rows, self.columns), self.element),
-            "segment_ids": draw_ids(self.ids, self.rows, self.segments, draw.rng),
-        }
-
-    def outputs(self) -> dict[str, tuple[tuple[int, ...], str]]:
-        return {"grad_input": ((self.rows, self.columns), self.element)}
-
-    def unread(self, inputs: Mapping[str, Array]) -> int:
-        """The gradients of segments without rows."""
-        used = np.zeros(self.segments, bool)
-        used[inputs["segment_ids"]] = True
-        return int((~used).sum()) * self.columns * inputs["grad_output"].itemsize
-
-    def parts(self, inputs: Mapping[str, Array], draw: Draw) -> list[Part]:
-        columns = draw.some(_COLUMNS, self.columns)
-        expected = reference.unsorted_segment_max_backward(
-            inputs["grad_output"][:, columns], inputs["input"][:, columns], inputs["segment_ids"]
-        )
-        return [Part(0, lambda output: output[:, columns], expected)]
-
-    def torch_calls(self, torch: Any, given: Mapping[str, Any]) -> dict[str, FrameworkCall]:
-        rows = given["input"].detach().requires_grad_()
-        ids, gradient = given["segment_ids"].long(), given["grad_output"]
-        wide = ids[:, None].expand(-1, self.columns)
-
-        def backward(largest: Any) -> FrameworkCall:
-            return lambda: torch.autograd.grad(largest, rows, gradient, retain_graph=True)
-
-        empty = torch.full_like(gradient, -torch.inf)
-        return {
-            "PyTorch scatter_reduce": backward(empty.scatter_reduce(0, wide, rows, "amax")),
-            "PyTorch index_reduce": backward(empty.index_reduce(0, ids, rows, "amax")),
-        }
-
-    def jax_call(self, jax: Any) -> JaxCall | None:
-        def forward(gradient: Any, rows: Any, ids: Any) -> Any:
-            return jax.ops.segment_max(rows, ids, self.segments)
-
-        def both(gradient: Any, rows: Any, ids: Any) -> Any:
-            return jax.vjp(lambda rows: forward(gradient, rows, ids), rows)[1](gradient)[0]
-
-        return JaxCall(both, ("grad_output", "input", "segment_ids"), forward, "forward and vjp, less forward")
-
-    def small(self) -> Case:
-        return self._small()
+        return replace(self, rows=200, columns=3, segments=30)

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from .affine_grid import AffineGrid, AffineGridBackward
@@ -11,21 +13,25 @@ from .dequantize import Dequantize, DequantizeBackward
 from .grid_sample import GridSample, GridSampleBackward
 from .pad import Pad, PadBackward
 from .roi_align import RoiAlign, RoiAlignBackward
-from .segment import SegmentMax, SegmentMaxBackward
+from .segment import FORMS, Segment
+from .segment_reference import DEFINITIONS
 
 
 def _us(microseconds: float) -> tuple[Limit, ...]:
     return (Limit("us", microseconds, "H100"),)
 
 
-# Pure copies, pure copies of small planes, and forwards.
+# Pure copies, pure copies of small planes, copies that add at the edges, those of small planes, and forwards.
 _COPY = (Limit("copy", 1.05),)
 _SMALL_COPY = (Limit("copy", 1.2),)
+_FOLD_COPY = (Limit("copy", 1.06),)
+_SMALL_FOLD_COPY = (Limit("copy", 1.3),)
 _FORWARD = (Limit("peer", 1.0), Limit("light", 2.0))
+_NO_SLOWER = (Limit("peer", 1.0),)
 
 
-def _no_cliff(case: Case) -> tuple[Limit, ...]:
-    return (Limit("row", 1.1, Row(case).name),)
+def _no_cliff(case: Case, factor: float = 1.1) -> tuple[Limit, ...]:
+    return (Limit("row", factor, Row(case).name),)
 
 
 # ------------------------------------------------------------------------------------------------------ CUDA: roi_align
@@ -91,17 +97,30 @@ _GRID_SAMPLE = (
 _IMAGES: dict[str, Any] = dict(shape=(8, 64, 512, 512), width=3)
 _SMALL_PLANES: dict[str, Any] = dict(shape=(256, 512, 14, 14), width=1)
 _VOLUMES: dict[str, Any] = dict(shape=(4, 32, 32, 64, 128), width=1, axes=3)
+# Feature maps of a network's last and first stage, and images a quarter as large.
+_LAST_STAGE: dict[str, Any] = dict(shape=(128, 512, 7, 7), width=1)
+_FIRST_STAGE: dict[str, Any] = dict(shape=(16, 64, 56, 56), width=1)
+_QUARTER_IMAGES: dict[str, Any] = dict(shape=(8, 64, 256, 256), width=3)
+# Moved by a few pixels, as augmentation does; and 8-bit pictures, which it works on.
+_SHIFTED: dict[str, Any] = dict(shape=(8, 64, 256, 256), width=-3, after=3)
+_PICTURES: dict[str, Any] = dict(shape=(256, 3, 224, 224), width=4, element="b8")
+# Those whose gradient adds up.
+_FOLDS = ("reflect", "replicate", "circular", "symmetric")
 
 _PAD = (
     Row(PadBackward(**_IMAGES), limits=_COPY, headline=True),
     Row(PadBackward(**_IMAGES, element="f16"), limits=_COPY),
     Row(PadBackward(**_SMALL_PLANES, element="bf16"), limits=_SMALL_COPY, headline=True),
     Row(PadBackward(**_VOLUMES, element="f64"), limits=_COPY),
-    Row(PadBackward(**_IMAGES, mode="reflect"), headline=True),
-    Row(PadBackward(**_IMAGES, mode="replicate"), headline=True),
-    Row(PadBackward(**_IMAGES, mode="circular"), headline=True),
+    *(Row(PadBackward(**_IMAGES, mode=mode), limits=_FOLD_COPY, headline=True) for mode in _FOLDS),
+    *(Row(PadBackward(**_LAST_STAGE, mode=mode), limits=_SMALL_FOLD_COPY) for mode in _FOLDS),
+    *(Row(PadBackward(**_FIRST_STAGE, mode=mode), limits=_SMALL_FOLD_COPY) for mode in _FOLDS),
+    Row(PadBackward(**_SHIFTED)),
     Row(Pad(**_IMAGES)),
     Row(Pad(**_SMALL_PLANES, element="bf16")),
+    *(Row(Pad(**_QUARTER_IMAGES, mode=mode), limits=_FORWARD) for mode in _FOLDS),
+    Row(Pad(**_SHIFTED)),
+    Row(Pad(**_PICTURES), limits=_FORWARD),
 )
 
 # -------------------------------------------------------------------------------------------------------- CUDA: segment
@@ -110,29 +129,78 @@ _LARGE: dict[str, Any] = dict(rows=1_000_000, columns=64, segments=100_000)
 _LITTLE: dict[str, Any] = dict(rows=20_000, columns=64, segments=2_000)
 _FEW: dict[str, Any] = dict(rows=4_000_000, columns=16, segments=64)
 _TOKENS: dict[str, Any] = dict(rows=500_000, columns=128, segments=100_000, element="bf16")
+# More than 2^31 elements: a graph that torch_scatter's users reported. Its output is small, so that checks are quick.
+_HUGE: dict[str, Any] = dict(rows=12_200_000, columns=192, segments=100_000)
+# Of every operator that has no larger row; a seventeenth of the work.
+_MIDDLE: dict[str, Any] = dict(rows=120_000, columns=32, segments=12_000)
 
-_SEGMENT = (
-    Row(SegmentMaxBackward(**_LARGE, ids="power law"), limits=_us(245), headline=True),
-    Row(SegmentMaxBackward(**_LARGE, ids="power law", element="f64"), limits=_us(450)),
-    Row(SegmentMaxBackward(**_LARGE), headline=True),
-    Row(SegmentMaxBackward(**_LARGE, ids="half"), limits=_no_cliff(SegmentMaxBackward(**_LARGE))),
-    Row(SegmentMaxBackward(**_LARGE, ids="all"), limits=_no_cliff(SegmentMaxBackward(**_LARGE)), headline=True),
-    Row(SegmentMaxBackward(**_LITTLE), limits=_us(26), headline=True),
-    Row(SegmentMaxBackward(**_LITTLE, ids="power law"), limits=_us(26)),
-    Row(SegmentMaxBackward(**_LITTLE, ids="all"), limits=_no_cliff(SegmentMaxBackward(**_LITTLE))),
-    Row(SegmentMaxBackward(**_FEW), limits=_us(215), headline=True),
-    Row(SegmentMaxBackward(**_FEW, ids="half"), limits=_no_cliff(SegmentMaxBackward(**_FEW))),
-    Row(SegmentMaxBackward(**_TOKENS), limits=(Limit("light", 1.5),), headline=True),
-    Row(SegmentMaxBackward(**_TOKENS, ids="half"), limits=_no_cliff(SegmentMaxBackward(**_TOKENS))),
-    Row(SegmentMaxBackward(**_TOKENS, ids="all"), limits=_no_cliff(SegmentMaxBackward(**_TOKENS))),
-    Row(SegmentMax(**_LARGE, ids="power law"), limits=_FORWARD, headline=True),
-    Row(SegmentMax(**_LARGE, ids="power law", element="f64"), limits=_FORWARD),
-    Row(SegmentMax(**_LARGE), limits=_FORWARD),
-    Row(SegmentMax(**_LARGE, ids="all"), limits=_FORWARD),
-    Row(SegmentMax(**_LITTLE), limits=_FORWARD),
-    Row(SegmentMax(**_FEW), limits=_FORWARD),
-    Row(SegmentMax(**_TOKENS), limits=_FORWARD),
+_LITTLE_MAX = Segment(operation="max_backward", **_LITTLE)
+_FEW_MAX = Segment(operation="max_backward", **_FEW)
+_TOKENS_MAX = Segment(operation="max_backward", **_TOKENS)
+
+_AHEAD = (Limit("light", 1.6), Limit("peer", 1.0))
+_HEADLINES = ("sum", "sum_backward", "max", "max_backward")
+
+
+def _shapes(operation: str, limits: tuple[Limit, ...] = _AHEAD, cliff: float = 1.2) -> tuple[Row, ...]:
+    """The same number of rows on ids of every kind; none may be slower than uniform ones by more than a factor."""
+    uniform = Segment(operation=operation, **_LARGE)
+    shown = operation in _HEADLINES
+    return (
+        Row(uniform, headline=shown),
+        Row(replace(uniform, ids="power law"), limits=(*limits, *_no_cliff(uniform, 1.2)), headline=shown),
+        Row(replace(uniform, ids="half"), limits=_no_cliff(uniform, cliff)),
+        Row(replace(uniform, ids="all"), limits=_no_cliff(uniform, cliff), headline=shown),
+        Row(replace(uniform, ids="64"), limits=_no_cliff(uniform, 1.2)),
+    )
+
+
+def _every_segment_operator(but: Sequence[Row], backend: str, **problem: Any) -> tuple[Row, ...]:
+    """A row for each operator that has none among `but`; there is one gather."""
+    seen = {row.case.operator for row in but}
+    pairs = [(form, name) for form in FORMS for name in DEFINITIONS if form == "unsorted" or name != "gather"]
+    cases = [Segment(operation=name, form=form, **problem) for form, name in pairs]
+    return tuple(Row(case, backend) for case in cases if case.operator not in seen)
+
+
+_SEGMENT_NAMED = (
+    *_shapes("max_backward", limits=(*_us(245), *_AHEAD), cliff=1.1),
+    Row(Segment(operation="max_backward", **_LARGE, ids="power law", element="f64"), limits=_us(450)),
+    Row(_LITTLE_MAX, limits=_us(26), headline=True),
+    Row(replace(_LITTLE_MAX, ids="power law"), limits=_us(26)),
+    Row(replace(_LITTLE_MAX, ids="all"), limits=_no_cliff(_LITTLE_MAX)),
+    Row(_FEW_MAX, limits=_us(215), headline=True),
+    Row(replace(_FEW_MAX, ids="half"), limits=_no_cliff(_FEW_MAX)),
+    Row(_TOKENS_MAX, limits=(Limit("light", 1.5),), headline=True),
+    Row(replace(_TOKENS_MAX, ids="half"), limits=_no_cliff(_TOKENS_MAX)),
+    Row(replace(_TOKENS_MAX, ids="all"), limits=_no_cliff(_TOKENS_MAX)),
+    *_shapes("max"),
+    Row(Segment(operation="max", **_LARGE, ids="power law", element="f64"), limits=_FORWARD),
+    Row(Segment(operation="max", **_LITTLE), limits=_FORWARD),
+    Row(Segment(operation="max", **_FEW), limits=_FORWARD),
+    Row(Segment(operation="max", **_TOKENS), limits=_FORWARD),
+    Row(Segment(operation="max", **_HUGE), limits=_AHEAD, headline=True),
+    *_shapes("sum"),
+    *_shapes("sum_backward"),
+    *_shapes("mean"),
+    *_shapes("mean_backward"),
+    Row(Segment(operation="sum", **_TOKENS, ids="power law"), limits=_AHEAD, headline=True),
+    Row(Segment(operation="sum_backward", **_TOKENS, ids="power law"), limits=_AHEAD),
+    Row(Segment(operation="sum", **_LARGE, form="sorted", ids="power law"), limits=_AHEAD),
+    Row(Segment(operation="sum", **_LARGE, form="csr", ids="power law", index="i64"), limits=_AHEAD, headline=True),
+    Row(Segment(operation="prod", **_LARGE, ids="power law"), limits=_NO_SLOWER),
+    Row(Segment(operation="prod_backward", **_LARGE, ids="power law"), limits=_NO_SLOWER),
+    Row(Segment(operation="logsumexp", **_LARGE, ids="power law"), limits=_NO_SLOWER),
+    Row(Segment(operation="logsumexp_backward", **_LARGE, ids="power law"), limits=_NO_SLOWER),
+    Row(Segment(operation="softmax", **_LARGE, ids="power law"), limits=_NO_SLOWER, headline=True),
+    Row(Segment(operation="softmax_backward", **_LARGE, ids="power law"), limits=_NO_SLOWER, headline=True),
+    Row(Segment(operation="max_with_arg", **_LARGE, ids="power law"), limits=_NO_SLOWER),
+    Row(Segment(operation="max_with_arg_backward", **_LARGE, ids="power law"), limits=_NO_SLOWER),
+    Row(Segment(operation="max_even_backward", **_LARGE, ids="power law"), limits=_NO_SLOWER),
+    Row(Segment(operation="max", **_LARGE, ids="power law", empty_value=0)),
 )
+
+_SEGMENT = (*_SEGMENT_NAMED, *_every_segment_operator(_SEGMENT_NAMED, "cuda", **_MIDDLE))
 
 # ----------------------------------------------------------------------------------------------------- CUDA: dequantize
 
@@ -161,38 +229,55 @@ _AFFINE_GRID = (
 _CPU_ROI: dict[str, Any] = dict(n=1, c=64, h=100, w=152, boxes=256, low=16, high=224, scale=1 / 4)
 _CPU_FLOW: dict[str, Any] = dict(n=2, c=32, ih=128, iw=128, oh=128, ow=128)
 _CPU_IMAGES: dict[str, Any] = dict(shape=(8, 32, 128, 128), width=1)
+_CPU_SHIFTED: dict[str, Any] = dict(shape=(8, 32, 128, 128), width=-3, after=3)
 _CPU_ROWS: dict[str, Any] = dict(rows=100_000, columns=64, segments=10_000)
+_CPU_MIDDLE: dict[str, Any] = dict(rows=20_000, columns=32, segments=2_000)
 _CPU_ACTIVATIONS: dict[str, Any] = dict(shape=(8, 64, 128, 128), axis=1)
 
 _TWICE_AS_FAST = (Limit("peer", 0.5),)
 _TEN_TIMES_AS_FAST = (Limit("peer", 0.1),)
+_THRICE_PYTORCH = (Limit("peer", 1 / 3, "PyTorch"),)
 _NEAR_COPY = (Limit("light", 1 / 0.8), Limit("peer", 1.0))
 
 _CPU_CASES: tuple[tuple[Case, tuple[Limit, ...]], ...] = (
     (RoiAlignBackward(**_CPU_ROI), (Limit("us", 3000),)),
     (RoiAlignBackward(**_CPU_ROI, element="bf16"), ()),
-    (RoiAlign(**_CPU_ROI), (Limit("peer", 1.0),)),
+    (RoiAlign(**_CPU_ROI), _NO_SLOWER),
     (GridSampleBackward(**_CPU_FLOW), _TWICE_AS_FAST),
     (GridSampleBackward(**_CPU_FLOW, kind="random"), _TWICE_AS_FAST),
     (GridSampleBackward(**_CPU_FLOW, element="bf16"), _TWICE_AS_FAST),
-    (GridSample(**_CPU_FLOW), (Limit("peer", 1.0),)),
+    (GridSample(**_CPU_FLOW), _NO_SLOWER),
     (PadBackward(**_CPU_IMAGES), _NEAR_COPY),
     (PadBackward(**_CPU_IMAGES, element="bf16"), _NEAR_COPY),
-    (PadBackward(**_CPU_IMAGES, mode="reflect"), ()),
-    (PadBackward(**_CPU_IMAGES, mode="replicate"), ()),
-    (PadBackward(**_CPU_IMAGES, mode="circular"), ()),
-    (SegmentMaxBackward(**_CPU_ROWS), _TEN_TIMES_AS_FAST),
-    (SegmentMaxBackward(**_CPU_ROWS, ids="power law"), _TEN_TIMES_AS_FAST),
-    (SegmentMaxBackward(**_CPU_ROWS, element="bf16"), _TEN_TIMES_AS_FAST),
-    (SegmentMax(**_CPU_ROWS), (Limit("peer", 1.0),)),
+    (PadBackward(**_CPU_IMAGES, mode="reflect"), _THRICE_PYTORCH),
+    (PadBackward(**_CPU_IMAGES, mode="replicate"), _THRICE_PYTORCH),
+    (PadBackward(**_CPU_IMAGES, mode="circular"), (Limit("peer", 1 / 8, "PyTorch"),)),
+    (PadBackward(**_CPU_IMAGES, mode="symmetric"), ()),
+    (PadBackward(**_CPU_SHIFTED), ()),
+    *((Pad(**_CPU_IMAGES, mode=mode), ()) for mode in ("constant", *_FOLDS)),
+    (Pad(**_CPU_SHIFTED), ()),
+    (Pad(**_CPU_IMAGES, element="b8"), ()),
+    (Pad(**_CPU_IMAGES, element="b32"), ()),
+    (Segment(operation="max_backward", **_CPU_ROWS), _TEN_TIMES_AS_FAST),
+    (Segment(operation="max_backward", **_CPU_ROWS, ids="power law"), _TEN_TIMES_AS_FAST),
+    (Segment(operation="max_backward", **_CPU_ROWS, element="bf16"), _TEN_TIMES_AS_FAST),
+    (Segment(operation="max", **_CPU_ROWS), _NO_SLOWER),
+    *(
+        (Segment(operation=operation, **_CPU_ROWS, ids="power law", element=element), _NO_SLOWER)
+        for element in ("f32", "bf16")
+        for name in ("sum", "mean", "logsumexp", "softmax")
+        for operation in (name, f"{name}_backward")
+    ),
+    (Segment(operation="max", **_CPU_ROWS, ids="power law", empty_value=0), ()),
     (DequantizeBackward(**_CPU_ACTIVATIONS), _NEAR_COPY),
     (DequantizeBackward(**_CPU_ACTIVATIONS, element="bf16"), _NEAR_COPY),
-    (Dequantize(**_CPU_ACTIVATIONS), (Limit("peer", 1.0),)),
+    (Dequantize(**_CPU_ACTIVATIONS), _NO_SLOWER),
     (AffineGridBackward(n=8, rows=128, columns=128), ()),
     (AffineGrid(n=8, rows=128, columns=128), ()),
 )
 
-_CPU = tuple(Row(case, "cpu", limits, headline=bool(limits)) for case, limits in _CPU_CASES)
+_CPU_NAMED = tuple(Row(case, "cpu", limits, headline=bool(limits)) for case, limits in _CPU_CASES)
+_CPU = (*_CPU_NAMED, *_every_segment_operator(_CPU_NAMED, "cpu", **_CPU_MIDDLE))
 
 ROWS: tuple[Row, ...] = (*_ROI_ALIGN, *_GRID_SAMPLE, *_PAD, *_SEGMENT, *_DEQUANTIZE, *_AFFINE_GRID, *_CPU)
 

@@ -29,7 +29,7 @@ _RATE = 0.25
 
 @dataclass
 class ScaleFit:
-    """The int8 copy [channels, rows, columns], scales first, last and best, and root mean square errors.
+    """The int8 copy [channels, rows, columns], the best scales and the last, and root mean square errors.
 
     `rounding_error` is the error under the scales that the copy was made with.
     """
@@ -37,7 +37,6 @@ class ScaleFit:
     quantized: Array
     zero_point: Array
     best_scale: Array
-    first_scale: Array
     scale: Array
     grad_output: Array
     before: Array
@@ -111,7 +110,6 @@ def run(photo: Array, memory: Memory, step: Callable[[], None]) -> ScaleFit:
         quantized=quantized,
         zero_point=zero_point,
         best_scale=(steps * target).sum(axis=(1, 2), dtype=np.float64) / np.maximum(curvature, 1),
-        first_scale=first,
         scale=scale,
         grad_output=difference,
         before=_as_photo(before),

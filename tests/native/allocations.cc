@@ -85,7 +85,8 @@ int main() {
     }
     const long own = requests_of(call, pointers.data(), nullptr, 0);
     if (own > 1) {
-      std::fprintf(stderr, "%s: %ld requests without a workspace, wanted at most its scratch\n", call.symbol.c_str(), own);
+      std::fprintf(stderr, "%s: %ld requests without a workspace, wanted at most its scratch\n", call.symbol.c_str(),
+                   own);
       ++wrong;
     }
     with_own_scratch += own;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every operator on bad data in buffers that end where their heap block ends. Anywhere it checks that each output byte is
-// written and that given and own scratch agree; under the sanitizers (-DBARACUDA_SANITIZE=ON) a read or write out of
+// Every operator on bad data in buffers that end where their heap block ends. Anywhere it checks that each output byte
+// is written and that given and own scratch agree; under the sanitizers (-DBARACUDA_SANITIZE=ON) a read or write out of
 // bounds, an overflow or a bad conversion ends it.
 #include <cstdio>
 #include <cstdlib>
@@ -43,10 +43,11 @@ class Words {
 };
 
 // Extents, indices and coordinates on either side of what is valid, and far beyond it.
-constexpr double kNumbers[] = {0.0,  -0.0,  0.5,   1.0,   -1.0,       -0.999,        1.999, 2.0,   3.0,    5.0,   7.0,
-                               64.5, 1e-40, 1e30,  -1e30, 2147483648, -2147483649.0, 1e38,  -1e38, 1e19,   -1e19, 1048576};
-constexpr int64_t kIntegers[] = {0,         1,          2,         3,       -1,        4,         5,
-                                 INT32_MAX, INT32_MIN,  INT64_MAX, INT64_MIN, int64_t{1} << 32, (int64_t{1} << 32) + 1, 599};
+constexpr double kNumbers[] = {0.0,  -0.0,  0.5,  1.0,   -1.0,       -0.999,        1.999, 2.0,   3.0,  5.0,   7.0,
+                               64.5, 1e-40, 1e30, -1e30, 2147483648, -2147483649.0, 1e38,  -1e38, 1e19, -1e19, 1048576};
+constexpr int64_t kIntegers[] = {0,         1,         2,         3,         -1,              4,                     5,
+                                 INT32_MAX, INT32_MIN, INT64_MAX, INT64_MIN, int64_t{1} << 32, (int64_t{1} << 32) + 1,
+                                 599};
 
 uint16_t half_pattern(float value, bool bfloat) {
   uint32_t bits;
@@ -67,15 +68,15 @@ void bad_element(unsigned char* at, Type type, Words& words) {
   const size_t size = calls::bytes_of(type);
   std::memcpy(at, two_words, size);
   if ((word >> 60) < 4) return;
-  if (type == Type::kI32 || type == Type::kI64) {
+  if (type == Type::i32 || type == Type::i64) {
     const int64_t value = kIntegers[word % (sizeof kIntegers / sizeof kIntegers[0])];
     std::memcpy(at, &value, size);  // little-endian: the low half of a value that i32 does not hold
-  } else if (type == Type::kF32 || type == Type::kF64 || type == Type::kF16 || type == Type::kBf16) {
+  } else if (type == Type::f32 || type == Type::f64 || type == Type::f16 || type == Type::bf16) {
     const double number = kNumbers[word % (sizeof kNumbers / sizeof kNumbers[0])];
     const float single = static_cast<float>(number);
-    const uint16_t pattern = half_pattern(single, type == Type::kBf16);
-    if (type == Type::kF64) std::memcpy(at, &number, size);
-    if (type == Type::kF32) std::memcpy(at, &single, size);
+    const uint16_t pattern = half_pattern(single, type == Type::bf16);
+    if (type == Type::f64) std::memcpy(at, &number, size);
+    if (type == Type::f32) std::memcpy(at, &single, size);
     if (size == 2) std::memcpy(at, &pattern, size);
   }
 }
@@ -89,7 +90,9 @@ bool run_once(const Call& call, uint64_t seed, int fill, bool own_scratch, std::
     blocks.push_back(block(tensor.bytes(), fill));
     if (!tensor.is_output) {
       const size_t size = calls::bytes_of(tensor.type);
-      for (int64_t i = 0; i < tensor.elements; ++i) bad_element(blocks.back().get() + static_cast<size_t>(i) * size, tensor.type, words);
+      for (int64_t i = 0; i < tensor.elements; ++i) {
+        bad_element(blocks.back().get() + static_cast<size_t>(i) * size, tensor.type, words);
+      }
     }
     pointers.push_back(tensor.elements > 0 ? blocks.back().get() : nullptr);
   }
@@ -129,7 +132,9 @@ int main() {
         ++wrong;
       } else if (first != second || first != third) {
         std::fprintf(stderr, "%s: an output depends on what stood in memory before (tensors of", call.symbol.c_str());
-        for (const Tensor& tensor : call.tensors) std::fprintf(stderr, " %lld", static_cast<long long>(tensor.elements));
+        for (const Tensor& tensor : call.tensors) {
+          std::fprintf(stderr, " %lld", static_cast<long long>(tensor.elements));
+        }
         std::fprintf(stderr, " elements, seed %llu)\n", static_cast<unsigned long long>(seed));
         ++wrong;
       }

@@ -5,8 +5,8 @@
 #include <stdio.h>
 
 int main(void) {
-  const float input[3] = {1, 5, 2}, grad_output[2] = {10, 20}; /* rows 0 and 1 belong to segment 0, row 2 to segment 1 */
-  const int32_t segment_ids[3] = {0, 0, 1};
+  const float input[3] = {1, 5, 2}, grad_output[2] = {10, 20};
+  const int32_t segment_ids[3] = {0, 0, 1}; /* rows 0 and 1 belong to segment 0, row 2 to segment 1 */
   float grad_input[3];
   int32_t status = baracuda_kernels_unsorted_segment_max_backward_f32_run(
       3, 1, 2, grad_output, input, segment_ids, grad_input, NULL, 0, NULL);

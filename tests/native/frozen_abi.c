@@ -14,7 +14,8 @@ typedef void* mp;
 #define WS_S mp workspace, size_t workspace_bytes, mp stream
 
 typedef i32 roi_align_backward_run(i32 N, i32 C, i32 H, i32 W, i32 num_rois, i32 pooled_h, i32 pooled_w,
-                                   f32 spatial_scale, i32 sampling_ratio, i32 aligned, cp dout, cp rois, mp dinput, WS_S);
+                                   f32 spatial_scale, i32 sampling_ratio, i32 aligned, cp dout, cp rois, mp dinput,
+                                   WS_S);
 typedef i32 roi_align_backward_can(i32 N, i32 C, i32 H, i32 W, i32 num_rois, i32 pooled_h, i32 pooled_w,
                                    f32 spatial_scale, i32 sampling_ratio, i32 aligned, cp dout, cp rois, cp dinput);
 roi_align_backward_run* const roi_align_backward_runs[] = {
@@ -127,10 +128,10 @@ PAD_MODE(reflect);
 PAD_MODE(replicate);
 PAD_MODE(circular);
 
-typedef i32 unsorted_segment_max_backward_run(i32 num_inputs, i32 embedding_dim, i32 num_segments, cp d_output, cp input,
-                                              cp segment_ids, mp d_input, WS_S);
-typedef i32 unsorted_segment_max_backward_can(i32 num_inputs, i32 embedding_dim, i32 num_segments, cp d_output, cp input,
-                                              cp segment_ids, cp d_input);
+typedef i32 unsorted_segment_max_backward_run(i32 num_inputs, i32 embedding_dim, i32 num_segments, cp d_output,
+                                              cp input, cp segment_ids, mp d_input, WS_S);
+typedef i32 unsorted_segment_max_backward_can(i32 num_inputs, i32 embedding_dim, i32 num_segments, cp d_output,
+                                              cp input, cp segment_ids, cp d_input);
 unsorted_segment_max_backward_run* const unsorted_segment_max_backward_runs[] = {
     baracuda_kernels_unsorted_segment_max_backward_f32_run,
     baracuda_kernels_unsorted_segment_max_backward_f64_run,
@@ -208,7 +209,8 @@ dequantize_per_channel_backward_can* const dequantize_per_channel_backward_cans[
     baracuda_kernels_dequantize_per_channel_backward_f64_can_implement,
 };
 
-typedef i32 dequantize_per_channel_run(i64 numel, const i32* shape4, i32 axis, cp q, cp scale, cp zero_point, mp x, WS_S);
+typedef i32 dequantize_per_channel_run(i64 numel, const i32* shape4, i32 axis, cp q, cp scale, cp zero_point, mp x,
+                                       WS_S);
 typedef i32 dequantize_per_channel_can(i64 numel, const i32* shape4, i32 axis, cp q, cp scale, cp zero_point, cp x);
 dequantize_per_channel_run* const dequantize_per_channel_runs[] = {
     baracuda_kernels_dequantize_per_channel_f32_s8_run,  baracuda_kernels_dequantize_per_channel_f32_u8_run,

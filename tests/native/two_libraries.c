@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Linked with the CPU library, opens every library named on the command line beside it: each must call itself by its own
-   name and keep its own error text, although all export one set of symbols. */
+/* Linked with the CPU library, opens every library named on the command line beside it: each must call itself by its
+   own name and keep its own error text, although all export one set of symbols. */
 #include <baracuda_kernels.h>
 #include <dlfcn.h>
 #include <stdio.h>

@@ -10,6 +10,9 @@ import numpy as np
 
 from oracle.sums import Accumulator, Array, Sum, in_float64
 
+# In the order of the numbers that the ABI's options give them; all but the first repeat the tensor.
+MODES = ("constant", "reflect", "replicate", "circular", "symmetric")
+
 OUTSIDE = -1
 
 

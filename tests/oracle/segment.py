@@ -14,12 +14,12 @@ def unsorted_segment_argmax(input: Any, segment_ids: Any, num_segments: int, sma
     """The row [num_segments, D] that holds each maximum (or minimum), -1 for an empty segment.
 
     NaN beats every number, the first NaN beats a later one, -0 equals +0, and among equals the first
-    row wins. Ids outside [0, num_segments) drop their row.
+    row wins. Ids outside [0, num_segments) drop their row. Integers are compared as they are.
     """
-    rows = in_float64(input)
+    rows = np.asarray(input) if np.asarray(input).dtype.kind == "i" else in_float64(input)
     ids = np.asarray(segment_ids)
     arg = np.full((num_segments, rows.shape[1]), -1, np.int64)
-    best = np.zeros((num_segments, rows.shape[1]))
+    best = np.zeros((num_segments, rows.shape[1]), rows.dtype)
     for index, (row, segment) in enumerate(zip(rows, ids, strict=True)):
         if not 0 <= segment < num_segments:
             continue

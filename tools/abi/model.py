@@ -1,11 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The vocabulary of the ABI table: what a parameter, an operator and a variant are. No operator is named here."""
+"""The vocabulary of the ABI table: what a parameter, an operator and a variant are, and what many operators say.
+
+No operator is named here.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
 INT32_MAX = 2**31 - 1
+
+
+@dataclass(frozen=True)
+class Dtype:
+    """What an element is: its bytes, its type in C++, and the integer as whose bits a C function passes it, if any."""
+
+    nbytes: int
+    element: str
+    bits: str = ""
 
 
 @dataclass(frozen=True)
@@ -35,8 +47,8 @@ class HostArray:
 class Tensor:
     """A data pointer. `dtype` is a dtype token or a key of the variant's `types`.
 
-    `shape` lists extents as expressions over scalars; a strided tensor names its stride array in `strides` and its
-    extents in `shape` as one host expression such as "input_shape". `numel` is the element count as an expression.
+    `shape` lists extents as expressions over scalars. A strided tensor names its stride array in `strides` and has one
+    expression for all its extents, such as "input_shape".
     """
 
     name: str
@@ -51,7 +63,7 @@ class Tensor:
 class Options:
     """A pointer to a host struct that may grow: its first field, `size`, is the caller's size of it in bytes.
 
-    A field that is a HostArray is a pointer to one element; NULL means zero bits.
+    A field that is a HostArray is a pointer to one element; its `doc` says what NULL means.
     """
 
     name: str
@@ -73,7 +85,10 @@ class Variant:
 
 @dataclass(frozen=True)
 class Operator:
-    """One operator family of symbols: `baracuda_kernels_<name>_<variant token>_<verb>`."""
+    """One operator, whose symbols are `baracuda_kernels_<name>_<variant token>_<verb>`.
+
+    The order of `parameters` is frozen: it is the order of the C arguments.
+    """
 
     name: str
     family: str
@@ -86,8 +101,11 @@ class Operator:
     determinism: str
     source: str
     overlap: str = "Inputs and outputs must not overlap."
-    # The file of native/abi that holds the argument block; None: one of the operator's own.
-    block_file: str | None = None
+    # The folder of native/ops and the file of native/abi; empty: called as the family.
+    folder: str = ""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "folder", self.folder or self.family)
 
     @property
     def scalars(self) -> tuple[Scalar, ...]:
@@ -104,3 +122,21 @@ class Operator:
     @property
     def tensors(self) -> tuple[Tensor, ...]:
         return tuple(p for p in self.parameters if isinstance(p, Tensor))
+
+
+def extent(name: str, doc: str) -> Scalar:
+    """A size that is checked to be at least 0."""
+    return Scalar(name, "i32", doc, low=0, high=INT32_MAX)
+
+
+FLOATS = tuple(Variant(token, {"T": token}) for token in ("f32", "f16", "bf16", "f64"))
+
+# C is the coordinate type, f32 for the 16-bit types because coordinates do not fit in 16 bits.
+IMAGE_FLOATS = tuple(
+    Variant(token, {"T": token, "C": coordinate})
+    for token, coordinate in (("f32", "f32"), ("f64", "f64"), ("f16", "f32"), ("bf16", "f32"))
+)
+
+BIT_STABLE = (
+    "Bit-stable: the same inputs give the same bits on every run, stream, thread count, GPU model and backend. "
+)

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The C functions of affine_grid_2d and affine_grid_2d_backward, compiled into both libraries.
-#include "abi/affine_grid_2d.h"
-#include "abi/affine_grid_2d_backward.h"
+#include "abi/affine_grid.h"
 #include "ops/affine_grid/launch.h"
 
 namespace baracuda::affine_grid {
@@ -30,8 +29,7 @@ struct Forward : Common<T, AffineGrid2dArguments> {
   }
   static size_t workspace_size(const Problem& p) { return affine_grid::workspace_size<ForwardBuffers<T>>(p); }
   static Status launch(const Problem& p, const AffineGrid2dArguments& a, void* workspace, Stream stream) {
-    const ForwardBuffers<T> buffers{static_cast<const T*>(a.theta), static_cast<T*>(a.grid)};
-    return affine_grid::launch(p, buffers, workspace, stream);
+    return affine_grid::launch(p, buffers_of<ForwardBuffers<T>>(a.theta, a.grid), workspace, stream);
   }
 };
 
@@ -44,8 +42,7 @@ struct Backward : Common<T, AffineGrid2dBackwardArguments> {
   }
   static size_t workspace_size(const Problem& p) { return affine_grid::workspace_size<BackwardBuffers<T>>(p); }
   static Status launch(const Problem& p, const AffineGrid2dBackwardArguments& a, void* workspace, Stream stream) {
-    const BackwardBuffers<T> buffers{static_cast<const T*>(a.grad_grid), static_cast<T*>(a.grad_theta)};
-    return affine_grid::launch(p, buffers, workspace, stream);
+    return affine_grid::launch(p, buffers_of<BackwardBuffers<T>>(a.grad_grid, a.grad_theta), workspace, stream);
   }
 };
 
@@ -55,9 +52,6 @@ struct Backward : Common<T, AffineGrid2dBackwardArguments> {
 extern "C" {
 using namespace baracuda;
 
-BARACUDA_STAMP_AFFINE_GRID_2D(f32, affine_grid::Forward<float>)
-BARACUDA_STAMP_AFFINE_GRID_2D(f64, affine_grid::Forward<double>)
-
-BARACUDA_STAMP_AFFINE_GRID_2D_BACKWARD(f32, affine_grid::Backward<float>)
-BARACUDA_STAMP_AFFINE_GRID_2D_BACKWARD(f64, affine_grid::Backward<double>)
+BARACUDA_STAMP_EVERY_AFFINE_GRID_2D(affine_grid::Forward)
+BARACUDA_STAMP_EVERY_AFFINE_GRID_2D_BACKWARD(affine_grid::Backward)
 }

@@ -110,18 +110,7 @@ Status run(const Problem& p, const BackwardBuffers<T>& b, void* workspace, Strea
 
 }  // namespace
 
-template <typename Buffers>
-size_t workspace_size(const Problem& problem) {
-  return bytes_of(problem, static_cast<const Buffers*>(nullptr));
-}
-
-#define BARACUDA_PROVIDE(T)                                          \
-  BARACUDA_PROVIDE_LAUNCH(Problem, ForwardBuffers<T>)                \
-  BARACUDA_PROVIDE_LAUNCH(Problem, BackwardBuffers<T>)               \
-  template size_t workspace_size<ForwardBuffers<T>>(const Problem&); \
-  template size_t workspace_size<BackwardBuffers<T>>(const Problem&);
-BARACUDA_PROVIDE(float)
-BARACUDA_PROVIDE(double)
-#undef BARACUDA_PROVIDE
+BARACUDA_PROVIDE_BOTH_DIRECTIONS(float)
+BARACUDA_PROVIDE_BOTH_DIRECTIONS(double)
 
 }  // namespace baracuda::affine_grid

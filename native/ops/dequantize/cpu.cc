@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Dequantize on the CPU: threads own ranges of elements and take them in chunks. Compiled once per instruction set.
+// dequantize on the CPU: threads own ranges of elements and take them in chunks. Compiled once per instruction set.
 #include "core/cpu_convert.h"
 #include "core/cpu_launch.h"
 #include "core/cpu_parallel.h"
@@ -190,16 +190,8 @@ Status run(const Problem& p, const Buffers& b, void*) {
 
 }  // namespace
 
-#define BARACUDA_PROVIDE(T)                                                 \
-  using SignedForwardBuffers_##T = ForwardBuffers<T, int8_t>;               \
-  using UnsignedForwardBuffers_##T = ForwardBuffers<T, uint8_t>;            \
-  BARACUDA_PROVIDE_LAUNCH(Problem, SignedForwardBuffers_##T)                \
-  BARACUDA_PROVIDE_LAUNCH(Problem, UnsignedForwardBuffers_##T)              \
-  BARACUDA_PROVIDE_LAUNCH(Problem, BackwardBuffers<T>)
-BARACUDA_PROVIDE(float)
-BARACUDA_PROVIDE(double)
-BARACUDA_PROVIDE(Half)
-BARACUDA_PROVIDE(Bfloat16)
+#define BARACUDA_PROVIDE(...) BARACUDA_PROVIDE_LAUNCH(Problem, __VA_ARGS__)
+BARACUDA_DEQUANTIZE_BUFFERS(BARACUDA_PROVIDE)
 #undef BARACUDA_PROVIDE
 
 }  // namespace baracuda::dequantize

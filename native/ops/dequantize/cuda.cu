@@ -203,16 +203,8 @@ Status run(const Problem& p, const Buffers& b, void*, Stream stream) {
 
 }  // namespace
 
-#define BARACUDA_PROVIDE(T)                                                 \
-  using SignedForwardBuffers_##T = ForwardBuffers<T, int8_t>;               \
-  using UnsignedForwardBuffers_##T = ForwardBuffers<T, uint8_t>;            \
-  BARACUDA_PROVIDE_LAUNCH(Problem, SignedForwardBuffers_##T)                \
-  BARACUDA_PROVIDE_LAUNCH(Problem, UnsignedForwardBuffers_##T)              \
-  BARACUDA_PROVIDE_LAUNCH(Problem, BackwardBuffers<T>)
-BARACUDA_PROVIDE(float)
-BARACUDA_PROVIDE(double)
-BARACUDA_PROVIDE(Half)
-BARACUDA_PROVIDE(Bfloat16)
+#define BARACUDA_PROVIDE(...) BARACUDA_PROVIDE_LAUNCH(Problem, __VA_ARGS__)
+BARACUDA_DEQUANTIZE_BUFFERS(BARACUDA_PROVIDE)
 #undef BARACUDA_PROVIDE
 
 }  // namespace baracuda::dequantize

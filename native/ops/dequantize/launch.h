@@ -29,6 +29,15 @@ struct BackwardBuffers {
   T* output;  // grad_input
 };
 
+// X(type) for every type of buffers.
+#define BARACUDA_DEQUANTIZE_BUFFERS_OF(X, T) \
+  X(ForwardBuffers<T, int8_t>) X(ForwardBuffers<T, uint8_t>) X(BackwardBuffers<T>)
+#define BARACUDA_DEQUANTIZE_BUFFERS(X)      \
+  BARACUDA_DEQUANTIZE_BUFFERS_OF(X, float)  \
+  BARACUDA_DEQUANTIZE_BUFFERS_OF(X, double) \
+  BARACUDA_DEQUANTIZE_BUFFERS_OF(X, Half)   \
+  BARACUDA_DEQUANTIZE_BUFFERS_OF(X, Bfloat16)
+
 // Enqueues the call. Every output element is written; no workspace is needed.
 template <typename Buffers>
 Status launch(const Problem& problem, const Buffers& buffers, void* workspace, Stream stream);

@@ -149,20 +149,6 @@ size_t bytes_of(const Problem& p, const BackwardBuffers<T>*) {
 
 }  // namespace
 
-template <typename Buffers>
-size_t workspace_size(const Problem& problem) {
-  return bytes_of(problem, static_cast<const Buffers*>(nullptr));
-}
-
-#define BARACUDA_PROVIDE(T)                                          \
-  BARACUDA_PROVIDE_LAUNCH(Problem, ForwardBuffers<T>)                \
-  BARACUDA_PROVIDE_LAUNCH(Problem, BackwardBuffers<T>)               \
-  template size_t workspace_size<ForwardBuffers<T>>(const Problem&); \
-  template size_t workspace_size<BackwardBuffers<T>>(const Problem&);
-BARACUDA_PROVIDE(float)
-BARACUDA_PROVIDE(double)
-BARACUDA_PROVIDE(Half)
-BARACUDA_PROVIDE(Bfloat16)
-#undef BARACUDA_PROVIDE
+BARACUDA_FLOAT_TYPES(BARACUDA_PROVIDE_BOTH_DIRECTIONS)
 
 }  // namespace baracuda::grid_sample

@@ -1,17 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The C functions of the pad family, compiled into both libraries.
-#include "abi/pad_circular.h"
-#include "abi/pad_circular_backward.h"
-#include "abi/pad_constant.h"
-#include "abi/pad_constant_backward.h"
-#include "abi/pad_ex.h"
-#include "abi/pad_ex_backward.h"
-#include "abi/pad_reflect.h"
-#include "abi/pad_reflect_backward.h"
-#include "abi/pad_replicate.h"
-#include "abi/pad_replicate_backward.h"
-#include "abi/pad_symmetric.h"
-#include "abi/pad_symmetric_backward.h"
+#include "abi/pad.h"
 #include "core/dtype.h"
 #include "core/options.h"
 #include "ops/pad/launch.h"
@@ -42,7 +31,7 @@ struct WordOfBytes<16> {
   using type = Word128;
 };
 
-// What moves an element of T, or of the bits in which a C function passes one.
+// What moves an element of T, which may be the bits in which a C function passes one.
 template <typename T>
 using WordOf = typename WordOfBytes<sizeof(T)>::type;
 
@@ -54,15 +43,13 @@ Shapes forward_shapes(const Block& a, Mode mode) {
 
 template <class Block>
 Shapes backward_shapes(const Block& a, Mode mode) {
-  return {mode,      a.rank,  a.input_shape, a.output_shape, a.pad_low, a.grad_output_strides, a.grad_input_strides,
+  return {mode, a.rank, a.input_shape, a.output_shape, a.pad_low, a.grad_output_strides, a.grad_input_strides,
           true, false};
 }
 
-template <typename Word, class Block>
+template <typename T, class Block>
 Operands forward_operands(const Problem& p, const Block& a) {
-  return {{{"input", a.input, p.source_numel, sizeof(Word), false},
-           {"output", a.output, p.numel, sizeof(Word), true}},
-          2};
+  return {{{"input", a.input, p.source_numel, sizeof(T), false}, {"output", a.output, p.numel, sizeof(T), true}}, 2};
 }
 
 template <typename T, class Block>
@@ -110,7 +97,7 @@ struct ConstantBackward : Operator {
   using Arguments = PadConstantBackwardArguments;
 
   static Status make_problem(const Arguments& a, Problem* problem) {
-    const Shapes shapes{Mode::kConstant,       a.rank, a.input_shape, nullptr, a.pad_low, a.grad_output_strides,
+    const Shapes shapes{Mode::kConstant,      a.rank, a.input_shape, nullptr, a.pad_low, a.grad_output_strides,
                         a.grad_input_strides, false,  false};
     return pad::make_problem(Direction::kBackward, shapes, a.input_numel, sizeof(T), problem);
   }
@@ -120,30 +107,34 @@ struct ConstantBackward : Operator {
   }
 };
 
-template <Mode kMode, class Block, typename Word>
-struct Repeated : Operator {
-  using Arguments = Block;
+// A mode that repeats the tensor; these share their blocks.
+template <Mode kMode>
+struct Repeat {
+  template <typename T>
+  struct Forward : Operator {
+    using Arguments = PadReflectArguments;
 
-  static Status make_problem(const Arguments& a, Problem* problem) {
-    return pad::make_problem(Direction::kForward, forward_shapes(a, kMode), a.output_numel, sizeof(Word), problem);
-  }
-  static Operands operands(const Problem& p, const Arguments& a) { return forward_operands<Word>(p, a); }
-  static Status launch(const Problem& p, const Arguments& a, void* workspace, Stream stream) {
-    return move(p, a.input, a.output, Word{}, workspace, stream);
-  }
-};
+    static Status make_problem(const Arguments& a, Problem* problem) {
+      return pad::make_problem(Direction::kForward, forward_shapes(a, kMode), a.output_numel, sizeof(T), problem);
+    }
+    static Operands operands(const Problem& p, const Arguments& a) { return forward_operands<T>(p, a); }
+    static Status launch(const Problem& p, const Arguments& a, void* workspace, Stream stream) {
+      return move(p, a.input, a.output, WordOf<T>{}, workspace, stream);
+    }
+  };
 
-template <Mode kMode, class Block, typename T>
-struct RepeatedBackward : Operator {
-  using Arguments = Block;
+  template <typename T>
+  struct Backward : Operator {
+    using Arguments = PadReflectBackwardArguments;
 
-  static Status make_problem(const Arguments& a, Problem* problem) {
-    return pad::make_problem(Direction::kBackward, backward_shapes(a, kMode), a.input_numel, sizeof(T), problem);
-  }
-  static Operands operands(const Problem& p, const Arguments& a) { return backward_operands<T>(p, a); }
-  static Status launch(const Problem& p, const Arguments& a, void* workspace, Stream stream) {
-    return sum<T>(p, a.grad_output, a.grad_input, workspace, stream);
-  }
+    static Status make_problem(const Arguments& a, Problem* problem) {
+      return pad::make_problem(Direction::kBackward, backward_shapes(a, kMode), a.input_numel, sizeof(T), problem);
+    }
+    static Operands operands(const Problem& p, const Arguments& a) { return backward_operands<T>(p, a); }
+    static Status launch(const Problem& p, const Arguments& a, void* workspace, Stream stream) {
+      return sum<T>(p, a.grad_output, a.grad_input, workspace, stream);
+    }
+  };
 };
 
 // The options, between the checks that come before them and those that come after.
@@ -158,7 +149,7 @@ Status read_options(Direction direction, const baracuda_kernels_pad_options* giv
   return Status::kOk;
 }
 
-template <typename Word>
+template <typename T>
 struct Ex : Operator {
   using Arguments = PadExArguments;
 
@@ -166,13 +157,13 @@ struct Ex : Operator {
     Shapes shapes = forward_shapes(a, Mode::kConstant);
     baracuda_kernels_pad_options options;
     BARACUDA_RETURN_IF_FAILED(read_options(Direction::kForward, a.options, &shapes, &options));
-    return pad::make_problem(Direction::kForward, shapes, a.output_numel, sizeof(Word), problem);
+    return pad::make_problem(Direction::kForward, shapes, a.output_numel, sizeof(T), problem);
   }
-  static Operands operands(const Problem& p, const Arguments& a) { return forward_operands<Word>(p, a); }
+  static Operands operands(const Problem& p, const Arguments& a) { return forward_operands<T>(p, a); }
   static Status launch(const Problem& p, const Arguments& a, void* workspace, Stream stream) {
     baracuda_kernels_pad_options options;
     BARACUDA_RETURN_IF_FAILED(baracuda::read_options(a.options, &options));
-    Word value{};
+    WordOf<T> value{};
     if (options.value != nullptr) memcpy(&value, options.value, sizeof value);
     return move(p, a.input, a.output, value, workspace, stream);
   }
@@ -194,58 +185,24 @@ struct ExBackward : Operator {
   }
 };
 
-template <typename Word>
-using Reflect = Repeated<Mode::kReflect, PadReflectArguments, Word>;
-template <typename Word>
-using Replicate = Repeated<Mode::kReplicate, PadReplicateArguments, Word>;
-template <typename Word>
-using Circular = Repeated<Mode::kCircular, PadCircularArguments, Word>;
-template <typename Word>
-using Symmetric = Repeated<Mode::kSymmetric, PadSymmetricArguments, Word>;
-
-template <typename T>
-using ReflectBackward = RepeatedBackward<Mode::kReflect, PadReflectBackwardArguments, T>;
-template <typename T>
-using ReplicateBackward = RepeatedBackward<Mode::kReplicate, PadReplicateBackwardArguments, T>;
-template <typename T>
-using CircularBackward = RepeatedBackward<Mode::kCircular, PadCircularBackwardArguments, T>;
-template <typename T>
-using SymmetricBackward = RepeatedBackward<Mode::kSymmetric, PadSymmetricBackwardArguments, T>;
-
 }  // namespace
 }  // namespace baracuda::pad
-
-// Stamps one operator for every token of its row in the ABI's table.
-#define BARACUDA_STAMP_MOVES(STAMP, OP)                                                                  \
-  STAMP(f32, OP<uint32_t>) STAMP(f64, OP<uint64_t>) STAMP(f16, OP<uint16_t>) STAMP(bf16, OP<uint16_t>)   \
-  STAMP(b8, OP<uint8_t>) STAMP(b16, OP<uint16_t>) STAMP(b32, OP<uint32_t>) STAMP(b64, OP<uint64_t>)      \
-  STAMP(b128, OP<pad::Word128>)
-#define BARACUDA_STAMP_FLOATS(STAMP, OP) \
-  STAMP(f32, OP<float>) STAMP(f64, OP<double>) STAMP(f16, OP<Half>) STAMP(bf16, OP<Bfloat16>)
 
 extern "C" {
 using namespace baracuda;
 
-BARACUDA_STAMP_PAD_CONSTANT(f32, float, pad::Constant<float>)
-BARACUDA_STAMP_PAD_CONSTANT(f64, double, pad::Constant<double>)
-BARACUDA_STAMP_PAD_CONSTANT(f16, uint16_t, pad::Constant<uint16_t>)
-BARACUDA_STAMP_PAD_CONSTANT(bf16, uint16_t, pad::Constant<uint16_t>)
-BARACUDA_STAMP_PAD_CONSTANT(b8, uint8_t, pad::Constant<uint8_t>)
-BARACUDA_STAMP_PAD_CONSTANT(b16, uint16_t, pad::Constant<uint16_t>)
-BARACUDA_STAMP_PAD_CONSTANT(b32, uint32_t, pad::Constant<uint32_t>)
-BARACUDA_STAMP_PAD_CONSTANT(b64, uint64_t, pad::Constant<uint64_t>)
-BARACUDA_STAMP_PAD_CONSTANT(b128, baracuda_kernels_bits128, pad::Constant<baracuda_kernels_bits128>)
-BARACUDA_STAMP_FLOATS(BARACUDA_STAMP_PAD_CONSTANT_BACKWARD, pad::ConstantBackward)
+BARACUDA_STAMP_EVERY_PAD_CONSTANT(pad::Constant)
+BARACUDA_STAMP_EVERY_PAD_CONSTANT_BACKWARD(pad::ConstantBackward)
 
-BARACUDA_STAMP_MOVES(BARACUDA_STAMP_PAD_REFLECT, pad::Reflect)
-BARACUDA_STAMP_FLOATS(BARACUDA_STAMP_PAD_REFLECT_BACKWARD, pad::ReflectBackward)
-BARACUDA_STAMP_MOVES(BARACUDA_STAMP_PAD_REPLICATE, pad::Replicate)
-BARACUDA_STAMP_FLOATS(BARACUDA_STAMP_PAD_REPLICATE_BACKWARD, pad::ReplicateBackward)
-BARACUDA_STAMP_MOVES(BARACUDA_STAMP_PAD_CIRCULAR, pad::Circular)
-BARACUDA_STAMP_FLOATS(BARACUDA_STAMP_PAD_CIRCULAR_BACKWARD, pad::CircularBackward)
-BARACUDA_STAMP_MOVES(BARACUDA_STAMP_PAD_SYMMETRIC, pad::Symmetric)
-BARACUDA_STAMP_FLOATS(BARACUDA_STAMP_PAD_SYMMETRIC_BACKWARD, pad::SymmetricBackward)
+BARACUDA_STAMP_EVERY_PAD_REFLECT(pad::Repeat<pad::Mode::kReflect>::Forward)
+BARACUDA_STAMP_EVERY_PAD_REFLECT_BACKWARD(pad::Repeat<pad::Mode::kReflect>::Backward)
+BARACUDA_STAMP_EVERY_PAD_REPLICATE(pad::Repeat<pad::Mode::kReplicate>::Forward)
+BARACUDA_STAMP_EVERY_PAD_REPLICATE_BACKWARD(pad::Repeat<pad::Mode::kReplicate>::Backward)
+BARACUDA_STAMP_EVERY_PAD_CIRCULAR(pad::Repeat<pad::Mode::kCircular>::Forward)
+BARACUDA_STAMP_EVERY_PAD_CIRCULAR_BACKWARD(pad::Repeat<pad::Mode::kCircular>::Backward)
+BARACUDA_STAMP_EVERY_PAD_SYMMETRIC(pad::Repeat<pad::Mode::kSymmetric>::Forward)
+BARACUDA_STAMP_EVERY_PAD_SYMMETRIC_BACKWARD(pad::Repeat<pad::Mode::kSymmetric>::Backward)
 
-BARACUDA_STAMP_MOVES(BARACUDA_STAMP_PAD_EX, pad::Ex)
-BARACUDA_STAMP_FLOATS(BARACUDA_STAMP_PAD_EX_BACKWARD, pad::ExBackward)
+BARACUDA_STAMP_EVERY_PAD_EX(pad::Ex)
+BARACUDA_STAMP_EVERY_PAD_EX_BACKWARD(pad::ExBackward)
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Pad on the CPU: threads own rows of the destination, which are mostly copies. Compiled once per instruction set.
+// pad on the CPU: threads own rows of the destination, which are mostly copies. Compiled once per instruction set.
 #include "ops/pad/cpu_moves.h"
 #include "ops/pad/cpu_sums.h"
 
@@ -20,14 +20,8 @@ Status run(const Problem& p, const Sums<T>& b, void*) {
 
 }  // namespace
 
-BARACUDA_PROVIDE_LAUNCH(Problem, Moves<uint8_t>)
-BARACUDA_PROVIDE_LAUNCH(Problem, Moves<uint16_t>)
-BARACUDA_PROVIDE_LAUNCH(Problem, Moves<uint32_t>)
-BARACUDA_PROVIDE_LAUNCH(Problem, Moves<uint64_t>)
-BARACUDA_PROVIDE_LAUNCH(Problem, Moves<Word128>)
-BARACUDA_PROVIDE_LAUNCH(Problem, Sums<float>)
-BARACUDA_PROVIDE_LAUNCH(Problem, Sums<double>)
-BARACUDA_PROVIDE_LAUNCH(Problem, Sums<Half>)
-BARACUDA_PROVIDE_LAUNCH(Problem, Sums<Bfloat16>)
+#define BARACUDA_PROVIDE(BUFFERS) BARACUDA_PROVIDE_LAUNCH(Problem, BUFFERS)
+BARACUDA_PAD_BUFFERS(BARACUDA_PROVIDE)
+#undef BARACUDA_PROVIDE
 
 }  // namespace baracuda::pad

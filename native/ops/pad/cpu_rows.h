@@ -3,9 +3,9 @@
 // What stands in a row is the caller's affair.
 #pragma once
 
+#include "core/cpu_bytes.h"
 #include "core/cpu_launch.h"
 #include "core/cpu_parallel.h"
-#include "ops/pad/cpu_bytes.h"
 #include "ops/pad/problem.h"
 
 namespace baracuda::pad {

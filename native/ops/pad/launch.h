@@ -3,6 +3,7 @@
 #pragma once
 
 #include "core/backend.h"
+#include "core/dtype.h"
 #include "ops/pad/problem.h"
 
 namespace baracuda::pad {
@@ -27,6 +28,18 @@ struct Sums {
 struct alignas(16) Word128 {
   uint64_t low, high;
 };
+
+// X(type) for every type of buffers.
+#define BARACUDA_PAD_BUFFERS(X) \
+  X(Moves<uint8_t>)             \
+  X(Moves<uint16_t>)            \
+  X(Moves<uint32_t>)            \
+  X(Moves<uint64_t>)            \
+  X(Moves<Word128>)             \
+  X(Sums<float>)                \
+  X(Sums<double>)               \
+  X(Sums<Half>)                 \
+  X(Sums<Bfloat16>)
 
 // Enqueues the call. Every destination element is written; no workspace is needed.
 template <typename Buffers>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// RoIAlign on the CPU. Weights are tabulated once per box; then threads own what they write: the forward a box and a
+// roi_align on the CPU. Weights are tabulated once per box; then threads own what they write: the forward a box and a
 // channel, the backward a tile of pixels for a block of channels. Compiled once per instruction set.
 #include "core/cpu_launch.h"
 #include "core/cpu_parallel.h"
@@ -137,7 +137,8 @@ struct TilePlace {
   int32_t column, columns;
 };
 
-// Adds one box to a tile: for each row the sums over ph (ascending) of every pw, then pw ascending into the row's pixels.
+// Adds one box to a tile: for each row the sums over ph (ascending) of every pw, then pw ascending into the row's
+// pixels.
 template <typename T>
 void add_box(const Problem& p, const T* grad_bins, const TabulatedAxis<Compute<T>>& y,
              const TabulatedAxis<Compute<T>>& x, const TilePlace& place, Tile<Compute<T>>& tile) {
@@ -225,33 +226,13 @@ Status run(const Problem& p, const BackwardBuffers<T>& b, void* workspace) {
   return Status::kOk;
 }
 
+template <typename Buffers>
+size_t bytes_of(const Problem& p, const Buffers*) {
+  return BoxTables<Compute<typename Buffers::Element>>(p, nullptr).bytes;
+}
+
 }  // namespace
 
-#if defined(BARACUDA_CPU_ISA_IS_PORTABLE)
-template <typename Buffers>
-size_t workspace_size(const Problem& problem) {
-  return BoxTables<Compute<typename Buffers::Element>>(problem, nullptr).bytes;
-}
-#endif
-
-#define BARACUDA_PROVIDE(T)                                              \
-  BARACUDA_PROVIDE_LAUNCH(Problem, ForwardBuffers<T>)                    \
-  BARACUDA_PROVIDE_LAUNCH(Problem, BackwardBuffers<T>)
-BARACUDA_PROVIDE(float)
-BARACUDA_PROVIDE(double)
-BARACUDA_PROVIDE(Half)
-BARACUDA_PROVIDE(Bfloat16)
-#undef BARACUDA_PROVIDE
-
-#if defined(BARACUDA_CPU_ISA_IS_PORTABLE)
-#define BARACUDA_PROVIDE(T)                                             \
-  template size_t workspace_size<ForwardBuffers<T>>(const Problem&);    \
-  template size_t workspace_size<BackwardBuffers<T>>(const Problem&);
-BARACUDA_PROVIDE(float)
-BARACUDA_PROVIDE(double)
-BARACUDA_PROVIDE(Half)
-BARACUDA_PROVIDE(Bfloat16)
-#undef BARACUDA_PROVIDE
-#endif
+BARACUDA_FLOAT_TYPES(BARACUDA_PROVIDE_BOTH_DIRECTIONS)
 
 }  // namespace baracuda::roi_align

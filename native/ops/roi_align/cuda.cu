@@ -401,35 +401,21 @@ Status run(const Problem& p, const BackwardBuffers<T>& b, void* workspace, Strea
                        kPixelThreads, 0, stream, sized, b, tables);
 }
 
-}  // namespace
-
 template <typename T>
-size_t scratch_bytes(const Problem& p, const ForwardBuffers<T>*) {
+size_t bytes_of(const Problem& p, const ForwardBuffers<T>*) {
   return BoxTables<Compute<T>>(p, nullptr).bytes;
 }
 
 template <typename T>
-size_t scratch_bytes(const Problem& p, const BackwardBuffers<T>*) {
+size_t bytes_of(const Problem& p, const BackwardBuffers<T>*) {
   // Which way a call goes depends on the machine and on alignment too; the size does not.
   const size_t general = BoxTables<Compute<T>>(p, nullptr).bytes;
   const size_t tiled = with_tile_shape<T>(p, [&](auto shape) { return TilePlan<decltype(shape)>(p, nullptr).bytes; });
   return general > tiled ? general : tiled;
 }
 
-template <typename Buffers>
-size_t workspace_size(const Problem& problem) {
-  return scratch_bytes(problem, static_cast<const Buffers*>(nullptr));
-}
+}  // namespace
 
-#define BARACUDA_PROVIDE(T)                                             \
-  BARACUDA_PROVIDE_LAUNCH(Problem, ForwardBuffers<T>)                   \
-  BARACUDA_PROVIDE_LAUNCH(Problem, BackwardBuffers<T>)                  \
-  template size_t workspace_size<ForwardBuffers<T>>(const Problem&);    \
-  template size_t workspace_size<BackwardBuffers<T>>(const Problem&);
-BARACUDA_PROVIDE(float)
-BARACUDA_PROVIDE(double)
-BARACUDA_PROVIDE(Half)
-BARACUDA_PROVIDE(Bfloat16)
-#undef BARACUDA_PROVIDE
+BARACUDA_FLOAT_TYPES(BARACUDA_PROVIDE_BOTH_DIRECTIONS)
 
 }  // namespace baracuda::roi_align

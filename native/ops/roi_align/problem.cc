@@ -12,8 +12,8 @@ namespace {
 constexpr int32_t kMaxSamplingRatio = 1 << 20;
 
 // A small map gives few owners, so its long sums are cut and the cuts become owners too. The cut follows from the
-// problem alone: some 512 owners of 16 x 16 pixels and 64 channels keep any machine busy, and no block has fewer than 64
-// boxes, below which adding partial sums costs more than it saves.
+// problem alone: some 512 owners of 16 x 16 pixels and 64 channels keep any machine busy, and no block has fewer than
+// 64 boxes, below which adding partial sums costs more than it saves.
 int64_t rois_per_block(const Problem& p) {
   const int64_t owners = CheckedCount(1)
                              .times(p.n)
@@ -56,10 +56,11 @@ Status make_problem(int32_t n, int32_t c, int32_t h, int32_t w, int32_t num_rois
   p.aligned = aligned == 1;
   BARACUDA_RETURN_IF_FAILED(
       check_count(image, CheckedCount(element_bytes).times(n).times(c).times(h).times(w), &p.input_numel));
-  BARACUDA_RETURN_IF_FAILED(check_count(bins,
-                                        CheckedCount(element_bytes).times(num_rois).times(c).times(pooled_h).times(pooled_w),
-                                        &p.output_numel));
-  BARACUDA_RETURN_IF_FAILED(check_count("rois", CheckedCount(coordinate_bytes).times(num_rois).times(5), &p.rois_numel));
+  BARACUDA_RETURN_IF_FAILED(
+      check_count(bins, CheckedCount(element_bytes).times(num_rois).times(c).times(pooled_h).times(pooled_w),
+                  &p.output_numel));
+  BARACUDA_RETURN_IF_FAILED(
+      check_count("rois", CheckedCount(coordinate_bytes).times(num_rois).times(5), &p.rois_numel));
   p.rois_per_block = rois_per_block(p);
   *problem = p;
   return Status::kOk;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a valid roi_align problem is, forward and backward: extents, options and the sizes derived from them. No pointers.
+// What a valid roi_align problem is, forward and backward: extents, options and the sizes derived from them. No
+// pointers.
 #pragma once
 
 #include <cstdint>
@@ -22,8 +23,8 @@ struct Problem {
   int64_t rois_per_block;
 };
 
-// Checks in the project's fixed order. `element_bytes` and `coordinate_bytes` are the sizes of T and of the boxes' type;
-// `image` and `bins` are what texts call the tensors.
+// Checks in the project's fixed order. `element_bytes` and `coordinate_bytes` are the sizes of T and of the boxes'
+// type; `image` and `bins` are what texts call the tensors.
 Status make_problem(int32_t n, int32_t c, int32_t h, int32_t w, int32_t num_rois, int32_t pooled_h, int32_t pooled_w,
                     float spatial_scale, int32_t sampling_ratio, int32_t aligned, int64_t element_bytes,
                     int64_t coordinate_bytes, const char* image, const char* bins, Problem* problem);

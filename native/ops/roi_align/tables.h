@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every box's bins and weights, tabulated in a workspace: the layout and how to read it, for both backends. Filling it is
-// the backend's.
+// Every box's bins and weights, tabulated in a workspace: the layout and how to read it, for both backends. Filling it
+// is the backend's.
 #pragma once
 
 #include "core/workspace.h"

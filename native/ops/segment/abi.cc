@@ -3,7 +3,9 @@
 #include <type_traits>
 
 #include "abi/segment.h"
+#include "core/options.h"
 #include "ops/segment/launch.h"
+#include "ops/segment/math.h"
 
 namespace baracuda::segment {
 namespace {
@@ -81,6 +83,12 @@ struct Roles<rule::SoftmaxGradient<T>> {
   }
 };
 
+template <typename I>
+Status check_arg(const Problem& p) {
+  int64_t numel = 0;
+  return check_count("arg", CheckedCount(sizeof(I)).times(p.num_segments).times(p.d), &numel);
+}
+
 template <class Name, typename I, Form kForm, class Block>
 struct Op {
   using Arguments = Block;
@@ -99,9 +107,7 @@ struct Op {
       BARACUDA_RETURN_IF_FAILED(segment::make_problem("num_inputs", a.num_inputs, a.embedding_dim, a.num_segments,
                                                       kForm, sizeof(T), rows, segments, problem));
     }
-    if (std::is_same_v<decltype(arg_of(a, 0)), std::nullptr_t>) return Status::kOk;
-    int64_t args = 0;
-    return check_count("arg", CheckedCount(sizeof(I)).times(a.num_segments).times(a.embedding_dim), &args);
+    return std::is_same_v<decltype(arg_of(a, 0)), std::nullptr_t> ? Status::kOk : check_arg<I>(*problem);
   }
 
   // The inputs, then the outputs, each in call order.
@@ -145,6 +151,7 @@ struct Op {
       buffers.rows[i] = static_cast<const T*>(rows[i]), buffers.segments[i] = static_cast<const T*>(segments[i]);
     }
     buffers.index = index(a), buffers.wide_index = sizeof(I) == 8;
+    if constexpr (Rule<Name>::kKind == Kind::kReduce) buffers.of_no_rows = Rule<Name>::of_no_rows();
     set_results(a, buffers);
     return segment::launch(p, buffers, workspace, stream);
   }
@@ -173,50 +180,134 @@ struct Op {
   }
 };
 
+// The reductions of segment_ex, by the numbers that its options have.
+enum class Reduction : int32_t { kSum, kMean, kMax, kMin, kProd, kLogSumExp, kMaxWithArg, kMinWithArg };
+constexpr int32_t kReductions = 8;
+
+constexpr bool has_arg(Reduction reduction) { return reduction >= Reduction::kMaxWithArg; }
+// Means and logarithms are not for integers.
+template <typename T>
+constexpr bool exists(Reduction reduction) {
+  return !std::is_integral_v<T> || (reduction != Reduction::kMean && reduction != Reduction::kLogSumExp);
+}
+
+// Calls `body` with the name of the rule that a reduction which exists is.
+template <typename T, class Body>
+auto with_rule(Reduction reduction, Body body) {
+  if constexpr (!std::is_integral_v<T>) {
+    if (reduction == Reduction::kMean) return body(rule::Mean<T>{});
+    if (reduction == Reduction::kLogSumExp) return body(rule::LogSumExp<T>{});
+  }
+  switch (reduction) {
+    case Reduction::kMax:
+      return body(rule::Max<T>{});
+    case Reduction::kMin:
+      return body(rule::Min<T>{});
+    case Reduction::kProd:
+      return body(rule::Prod<T>{});
+    case Reduction::kMaxWithArg:
+      return body(rule::MaxWithArg<T>{});
+    case Reduction::kMinWithArg:
+      return body(rule::MinWithArg<T>{});
+    default:
+      return body(rule::Sum<T>{});
+  }
+}
+
+// Every reduction in every form, with a value for segments without rows.
+template <typename T, typename I>
+struct Ex {
+  using Arguments = SegmentExArguments;
+  struct Problem {
+    segment::Problem of_rule;
+    Reduction reduction;
+    T of_no_rows;
+  };
+
+  static Status make_problem(const Arguments& a, Problem* problem) {
+    baracuda_kernels_segment_options options;
+    BARACUDA_RETURN_IF_FAILED(check_options_pointer(a.options));
+    BARACUDA_RETURN_IF_FAILED(read_options(a.options, &options));
+    BARACUDA_RETURN_IF_FAILED(check_range("options->reduce", options.reduce, 0, kReductions - 1));
+    BARACUDA_RETURN_IF_FAILED(check_range("options->form", options.form, 0, 2));
+    Problem p{};
+    p.reduction = static_cast<Reduction>(options.reduce);
+    if (!exists<T>(p.reduction)) {
+      return fail(Status::kInvalidProblem, "options->reduce is %d; wanted a reduction of integers", options.reduce);
+    }
+    BARACUDA_RETURN_IF_FAILED(segment::make_problem("num_rows", a.num_rows, a.embedding_dim, a.num_segments,
+                                                    static_cast<Form>(options.form), sizeof(T), "input", "output",
+                                                    &p.of_rule));
+    if (has_arg(p.reduction)) BARACUDA_RETURN_IF_FAILED(check_arg<I>(p.of_rule));
+    p.of_no_rows = with_rule<T>(p.reduction, [](auto name) { return Rule<decltype(name)>::of_no_rows(); });
+    if (options.empty_value != nullptr) memcpy(&p.of_no_rows, options.empty_value, sizeof(T));
+    *problem = p;
+    return Status::kOk;
+  }
+
+  static Operands operands(const Problem& p, const Arguments& a) {
+    return {{{"input", a.input, p.of_rule.row_numel, sizeof(T), false},
+             {"index", a.index, p.of_rule.index_numel(), sizeof(I), false},
+             {"output", a.output, p.of_rule.segment_numel, sizeof(T), true},
+             {"arg", a.arg, has_arg(p.reduction) ? p.of_rule.segment_numel : 0, sizeof(I), true}},
+            4};
+  }
+
+  static size_t workspace_size(const Problem& p) {
+    return with_rule<T>(p.reduction, [&p](auto name) {
+      return segment::workspace_size<Buffers<decltype(name)>>(p.of_rule);
+    });
+  }
+
+  static Status launch(const Problem& p, const Arguments& a, void* workspace, Stream stream) {
+    return with_rule<T>(p.reduction, [&](auto name) {
+      Buffers<decltype(name)> buffers{};
+      buffers.rows[0] = static_cast<const T*>(a.input);
+      buffers.index = a.index, buffers.wide_index = sizeof(I) == 8;
+      buffers.result = static_cast<T*>(a.output), buffers.result_arg = has_arg(p.reduction) ? a.arg : nullptr;
+      buffers.of_no_rows = p.of_no_rows;
+      return segment::launch(p.of_rule, buffers, workspace, stream);
+    });
+  }
+};
 }  // namespace
 }  // namespace baracuda::segment
 
-// The operators: X(name, block, rule), in the three forms of an index. The stamp takes one name per instance.
-#define BARACUDA_FLOAT_OPERATORS(X, FORM, Form)                                               \
-  X(FORM##_MEAN, Form##Mean, Mean)                                                            \
-  X(FORM##_LOGSUMEXP, Form##Logsumexp, LogSumExp)                                             \
-  X(FORM##_SOFTMAX, Form##Softmax, Softmax)                                                   \
-  X(FORM##_MAX_WITH_ARG, Form##MaxWithArg, MaxWithArg)                                        \
-  X(FORM##_MIN_WITH_ARG, Form##MinWithArg, MinWithArg)                                        \
-  X(FORM##_SUM_BACKWARD, Form##SumBackward, Gather)                                           \
-  X(FORM##_MEAN_BACKWARD, Form##MeanBackward, MeanGradient)                                   \
-  X(FORM##_MAX_BACKWARD, Form##MaxBackward, MaxGradient)                                      \
-  X(FORM##_MIN_BACKWARD, Form##MinBackward, MinGradient)                                      \
-  X(FORM##_MAX_EVEN_BACKWARD, Form##MaxEvenBackward, MaxEvenGradient)                         \
-  X(FORM##_MIN_EVEN_BACKWARD, Form##MinEvenBackward, MinEvenGradient)                         \
-  X(FORM##_MAX_WITH_ARG_BACKWARD, Form##MaxWithArgBackward, ArgGradient)                      \
-  X(FORM##_MIN_WITH_ARG_BACKWARD, Form##MinWithArgBackward, ArgGradient)                      \
-  X(FORM##_PROD_BACKWARD, Form##ProdBackward, ProdGradient)                                   \
-  X(FORM##_LOGSUMEXP_BACKWARD, Form##LogsumexpBackward, LogSumExpGradient)                    \
+// The operators: X(name, block, rule), in the three forms of an index.
+#define BARACUDA_SEGMENT_OPERATORS(X, FORM, Form)                          \
+  X(FORM##_SUM, Form##Sum, Sum)                                            \
+  X(FORM##_MEAN, Form##Mean, Mean)                                         \
+  X(FORM##_MAX, Form##Max, Max)                                            \
+  X(FORM##_MIN, Form##Min, Min)                                            \
+  X(FORM##_PROD, Form##Prod, Prod)                                         \
+  X(FORM##_LOGSUMEXP, Form##Logsumexp, LogSumExp)                          \
+  X(FORM##_SOFTMAX, Form##Softmax, Softmax)                                \
+  X(FORM##_MAX_WITH_ARG, Form##MaxWithArg, MaxWithArg)                     \
+  X(FORM##_MIN_WITH_ARG, Form##MinWithArg, MinWithArg)                     \
+  X(FORM##_SUM_BACKWARD, Form##SumBackward, Gather)                        \
+  X(FORM##_MEAN_BACKWARD, Form##MeanBackward, MeanGradient)                \
+  X(FORM##_MAX_BACKWARD, Form##MaxBackward, MaxGradient)                   \
+  X(FORM##_MIN_BACKWARD, Form##MinBackward, MinGradient)                   \
+  X(FORM##_MAX_EVEN_BACKWARD, Form##MaxEvenBackward, MaxEvenGradient)      \
+  X(FORM##_MIN_EVEN_BACKWARD, Form##MinEvenBackward, MinEvenGradient)      \
+  X(FORM##_MAX_WITH_ARG_BACKWARD, Form##MaxWithArgBackward, ArgGradient)   \
+  X(FORM##_MIN_WITH_ARG_BACKWARD, Form##MinWithArgBackward, ArgGradient)   \
+  X(FORM##_PROD_BACKWARD, Form##ProdBackward, ProdGradient)                \
+  X(FORM##_LOGSUMEXP_BACKWARD, Form##LogsumexpBackward, LogSumExpGradient) \
   X(FORM##_SOFTMAX_BACKWARD, Form##SoftmaxBackward, SoftmaxGradient)
-#define BARACUDA_NUMBER_OPERATORS(X, FORM, Form) \
-  X(FORM##_SUM, Form##Sum, Sum)                  \
-  X(FORM##_MAX, Form##Max, Max)                  \
-  X(FORM##_MIN, Form##Min, Min)                  \
-  X(FORM##_PROD, Form##Prod, Prod)
 
-#define BARACUDA_NAME(BLOCK, RULE, FORM)                                                      \
-  template <typename T>                                                                       \
-  using BLOCK##I32 = Op<rule::RULE<T>, int32_t, Form::FORM, BLOCK##Arguments>;                \
-  template <typename T>                                                                       \
-  using BLOCK##I64 = Op<rule::RULE<T>, int64_t, Form::FORM, BLOCK##Arguments>;
+#define BARACUDA_NAME(BLOCK, RULE, FORM) \
+  template <typename T, typename I>      \
+  using BLOCK = Op<rule::RULE<T>, I, Form::FORM, BLOCK##Arguments>;
 #define BARACUDA_NAME_UNSORTED(NAME, BLOCK, RULE) BARACUDA_NAME(BLOCK, RULE, kUnsorted)
 #define BARACUDA_NAME_SORTED(NAME, BLOCK, RULE) BARACUDA_NAME(BLOCK, RULE, kSorted)
 #define BARACUDA_NAME_OFFSETS(NAME, BLOCK, RULE) BARACUDA_NAME(BLOCK, RULE, kOffsets)
 
 namespace baracuda::segment {
 namespace {
-BARACUDA_FLOAT_OPERATORS(BARACUDA_NAME_UNSORTED, UNSORTED_SEGMENT, UnsortedSegment)
-BARACUDA_NUMBER_OPERATORS(BARACUDA_NAME_UNSORTED, UNSORTED_SEGMENT, UnsortedSegment)
-BARACUDA_FLOAT_OPERATORS(BARACUDA_NAME_SORTED, SEGMENT, Segment)
-BARACUDA_NUMBER_OPERATORS(BARACUDA_NAME_SORTED, SEGMENT, Segment)
-BARACUDA_FLOAT_OPERATORS(BARACUDA_NAME_OFFSETS, SEGMENT_CSR, SegmentCsr)
-BARACUDA_NUMBER_OPERATORS(BARACUDA_NAME_OFFSETS, SEGMENT_CSR, SegmentCsr)
+BARACUDA_SEGMENT_OPERATORS(BARACUDA_NAME_UNSORTED, UNSORTED_SEGMENT, UnsortedSegment)
+BARACUDA_SEGMENT_OPERATORS(BARACUDA_NAME_SORTED, SEGMENT, Segment)
+BARACUDA_SEGMENT_OPERATORS(BARACUDA_NAME_OFFSETS, SEGMENT_CSR, SegmentCsr)
 BARACUDA_NAME_UNSORTED(SEGMENT_GATHER, SegmentGather, Gather)
 }  // namespace
 }  // namespace baracuda::segment
@@ -224,27 +315,11 @@ BARACUDA_NAME_UNSORTED(SEGMENT_GATHER, SegmentGather, Gather)
 extern "C" {
 using namespace baracuda;
 
-#define BARACUDA_STAMP_FLOATS(NAME, BLOCK, RULE)                      \
-  BARACUDA_STAMP_##NAME(f32, segment::BLOCK##I32<float>)              \
-  BARACUDA_STAMP_##NAME(f64, segment::BLOCK##I32<double>)             \
-  BARACUDA_STAMP_##NAME(f16, segment::BLOCK##I32<Half>)               \
-  BARACUDA_STAMP_##NAME(bf16, segment::BLOCK##I32<Bfloat16>)          \
-  BARACUDA_STAMP_##NAME(i64idx_f32, segment::BLOCK##I64<float>)       \
-  BARACUDA_STAMP_##NAME(i64idx_f64, segment::BLOCK##I64<double>)      \
-  BARACUDA_STAMP_##NAME(i64idx_f16, segment::BLOCK##I64<Half>)        \
-  BARACUDA_STAMP_##NAME(i64idx_bf16, segment::BLOCK##I64<Bfloat16>)
-#define BARACUDA_STAMP_NUMBERS(NAME, BLOCK, RULE)                     \
-  BARACUDA_STAMP_FLOATS(NAME, BLOCK, RULE)                            \
-  BARACUDA_STAMP_##NAME(i32, segment::BLOCK##I32<int32_t>)            \
-  BARACUDA_STAMP_##NAME(i64, segment::BLOCK##I32<int64_t>)            \
-  BARACUDA_STAMP_##NAME(i64idx_i32, segment::BLOCK##I64<int32_t>)     \
-  BARACUDA_STAMP_##NAME(i64idx_i64, segment::BLOCK##I64<int64_t>)
-
-BARACUDA_FLOAT_OPERATORS(BARACUDA_STAMP_FLOATS, UNSORTED_SEGMENT, UnsortedSegment)
-BARACUDA_NUMBER_OPERATORS(BARACUDA_STAMP_NUMBERS, UNSORTED_SEGMENT, UnsortedSegment)
-BARACUDA_FLOAT_OPERATORS(BARACUDA_STAMP_FLOATS, SEGMENT, Segment)
-BARACUDA_NUMBER_OPERATORS(BARACUDA_STAMP_NUMBERS, SEGMENT, Segment)
-BARACUDA_FLOAT_OPERATORS(BARACUDA_STAMP_FLOATS, SEGMENT_CSR, SegmentCsr)
-BARACUDA_NUMBER_OPERATORS(BARACUDA_STAMP_NUMBERS, SEGMENT_CSR, SegmentCsr)
-BARACUDA_STAMP_FLOATS(SEGMENT_GATHER, SegmentGather, Gather)
+#define BARACUDA_STAMP(NAME, BLOCK, RULE) BARACUDA_STAMP_EVERY_##NAME(segment::BLOCK)
+BARACUDA_SEGMENT_OPERATORS(BARACUDA_STAMP, UNSORTED_SEGMENT, UnsortedSegment)
+BARACUDA_SEGMENT_OPERATORS(BARACUDA_STAMP, SEGMENT, Segment)
+BARACUDA_SEGMENT_OPERATORS(BARACUDA_STAMP, SEGMENT_CSR, SegmentCsr)
+BARACUDA_STAMP(SEGMENT_GATHER, SegmentGather, Gather)
+// Its rule is an option.
+BARACUDA_STAMP_EVERY_SEGMENT_EX(segment::Ex)
 }

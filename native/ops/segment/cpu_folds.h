@@ -2,6 +2,7 @@
 // Reductions of the sorted list on the CPU: threads own windows of ranks, lanes are columns.
 #pragma once
 
+#include "core/cpu_bytes.h"
 #include "core/cpu_parallel.h"
 #include "ops/segment/cpu_order.h"
 #include "ops/segment/launch.h"
@@ -20,7 +21,6 @@ constexpr int64_t kTaskColumns = 1024;
 constexpr int32_t kLanes = 64;
 // Rows that are fetched ahead: they lie anywhere, so the processor cannot guess them.
 constexpr int64_t kRowsAhead = 8;
-constexpr int64_t kCacheLine = 64;
 
 // What a rule keeps of up to kLanes columns.
 template <class Fold, typename T>
@@ -93,6 +93,9 @@ struct Folding {
   int64_t d;
   int32_t num_segments;
   int32_t window;
+  // Whether the rows' results are written past the caches: lines written in part would cost twice as much, and rows lie
+  // anywhere, so that nobody writes the other part soon.
+  bool streams = false;
   WorkspaceLayout layout;
   Orderer orderer;
   Parts<Fold> parts;
@@ -139,25 +142,31 @@ struct Folding {
   // What becomes of a whole segment's state.
   void finish(int32_t key, const Part& part, const Kept& kept) const {
     if constexpr (kReduces) {
-      const int64_t at = key * d + part.column;
-      T* __restrict__ output = b.result + at;
-      const int32_t rows = list.length(key);
-      for (int32_t k = 0; k < part.count; ++k) output[k] = Fold::output(kept.first[k], kept.second[k], rows);
-      if constexpr (std::is_same_v<typename Fold::Second, int32_t>) {
-        if (b.result_arg == nullptr) return;
-        for (int32_t k = 0; k < part.count; ++k) {
-          store_row_index(b.result_arg, b.wide_index, at + k, kept.second[k]);
-        }
-      }
+      finish_segment(key, part, kept);
     } else {
-      // Rules without a tensor of segments are given any values.
-      const T* __restrict__ s =
-          Fold::kSegments > 0 ? b.segments[0] + key * d + part.column : x(part.begin, part.column);
-      for (int32_t rank = part.begin; rank < part.end; ++rank) {
-        const int32_t row = list.row(rank);
-        finish_row(kept, s, x(rank, part.column), y(rank, part.column), row, b.result + row * d + part.column,
-                   part.count);
-      }
+      finish_rows(key, part, kept);
+    }
+  }
+  void finish_segment(int32_t key, const Part& part, const Kept& kept) const {
+    const int64_t at = key * d + part.column;
+    T* __restrict__ output = b.result + at;
+    const int32_t rows = list.length(key);
+    for (int32_t k = 0; k < part.count; ++k) output[k] = Fold::output(kept.first[k], kept.second[k], rows);
+    if constexpr (std::is_same_v<typename Fold::Second, int32_t>) {
+      if (b.result_arg == nullptr) return;
+      for (int32_t k = 0; k < part.count; ++k) store_row_index(b.result_arg, b.wide_index, at + k, kept.second[k]);
+    }
+  }
+  void finish_rows(int32_t key, const Part& part, const Kept& kept) const {
+    // Rules without a tensor of segments are given any values.
+    const T* s = Fold::kSegments > 0 ? b.segments[0] + key * d + part.column : x(part.begin, part.column);
+    for (int32_t rank = part.begin; rank < part.end; ++rank) {
+      const int32_t row = list.row(rank);
+      T* const result = b.result + row * d + part.column;
+      T formed[kLanes];
+      finish_row(kept, s, x(rank, part.column), y(rank, part.column), row, streams ? formed : result, part.count);
+      constexpr int32_t kLine = kCacheLine / sizeof(T);
+      for (int32_t k = 0; streams && k < part.count; k += kLine) stream_line(result + k, formed + k);
     }
   }
   inline __attribute__((always_inline)) static void finish_lanes(const Kept& kept, const T* __restrict__ s,
@@ -169,10 +178,8 @@ struct Folding {
     }
   }
   static void finish_row(const Kept& kept, const T* s, const T* x, const T* y, int32_t row, T* result, int32_t count) {
-    if constexpr (!kReduces) {
-      count == kLanes ? finish_lanes(kept, s, x, y, row, result, kLanes)
-                      : finish_lanes(kept, s, x, y, row, result, count);
-    }
+    count == kLanes ? finish_lanes(kept, s, x, y, row, result, kLanes)
+                    : finish_lanes(kept, s, x, y, row, result, count);
   }
 
   // Finishes the segments of one piece and keeps the parts of the others.
@@ -198,6 +205,7 @@ struct Folding {
         }
       });
     }
+    if (streams) end_stream();
   }
   void drop(const Part& part) const {
     if constexpr (!kReduces) {
@@ -222,8 +230,8 @@ struct Folding {
       for (int64_t piece = int64_t{begin} + list.piece_rows(); piece < end; piece += list.piece_rows()) {
         kept.join(parts, list.slot(static_cast<int32_t>(piece), false) * d + column, count);
       }
-      if (kReduces) {
-        finish(key, {begin, begin + 1, column, count}, kept);
+      if constexpr (kReduces) {
+        finish_segment(key, {begin, begin + 1, column, count}, kept);
       } else {
         kept.store(parts, list.slot(begin, true) * d + column, count);
       }
@@ -242,13 +250,17 @@ struct Folding {
       for_each_block(first_column, end_column, [&](int64_t column, int32_t count) {
         Kept kept;
         kept.load(parts, list.slot(list.begins[key], true) * d + column, count);
-        finish(key, {rank, next, column, count}, kept);
+        finish_rows(key, {rank, next, column, count}, kept);
       });
     }
+    if (streams) end_stream();
   }
 
   Status run(const Buffers<Name>& buffers) {
     b = buffers;
+    const int64_t row_bytes = d * static_cast<int64_t>(sizeof(T));
+    streams = !kReduces && row_bytes * orderer.rows() >= kStreamedBytes && row_bytes % kCacheLine == 0 &&
+              reinterpret_cast<uintptr_t>(b.result) % kCacheLine == 0;
     list = b.wide_index ? orderer.order(static_cast<const int64_t*>(b.index), parts.piece_bits)
                         : orderer.order(static_cast<const int32_t*>(b.index), parts.piece_bits);
     const Folding& self = *this;
@@ -258,13 +270,13 @@ struct Folding {
     for_each_task(window, window, task(&Folding::own_window));
     if (list.n > list.piece_rows()) {
       for_each_task(list.piece_rows(), 2, task(&Folding::join_window));
-      if (!kReduces) for_each_task(window, window, task(&Folding::finish_window));
+      if constexpr (!kReduces) for_each_task(window, window, task(&Folding::finish_window));
     }
     if constexpr (kReduces) {
       parallel_for(num_segments, grain_for(d), [&self](int64_t key) {
         if (self.list.length(static_cast<int32_t>(key)) > 0) return;
         for (int64_t at = key * self.d; at < (key + 1) * self.d; ++at) {
-          self.b.result[at] = Fold::of_no_rows();
+          self.b.result[at] = self.b.of_no_rows;
           if (self.b.result_arg != nullptr) store_row_index(self.b.result_arg, self.b.wide_index, at, -1);
         }
       });

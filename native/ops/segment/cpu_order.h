@@ -23,21 +23,6 @@ struct Digit {
   int32_t of(int32_t key) const { return (key >> shift) & ((1 << bits) - 1); }
 };
 
-// The first rank whose key is not below `key`, by bisection: whatever the keys are, the answer is a rank.
-template <class KeyAt>
-inline int32_t first_rank(int32_t n, int64_t key, KeyAt key_at) {
-  int32_t low = 0, high = n;
-  while (low < high) {
-    const int32_t middle = low + (high - low) / 2;
-    if (key_at(middle) < key) {
-      low = middle + 1;
-    } else {
-      high = middle;
-    }
-  }
-  return low;
-}
-
 class Orderer {
  public:
   Orderer(const Problem& p, WorkspaceLayout& layout, void* workspace)
@@ -58,6 +43,8 @@ class Orderer {
     descends_ = workspace_array<int32_t>(workspace, layout.reserve<int32_t>(1));
   }
 
+  int64_t rows() const { return n_; }
+
   template <typename I>
   List order(const I* index, int32_t piece_bits) const {
     const int32_t n = static_cast<int32_t>(n_), num_segments = num_segments_;
@@ -73,23 +60,40 @@ class Orderer {
       });
       return {records, begins, n, num_segments, piece_bits};
     }
-    parallel_for(int64_t{num_segments} + 2, kBeginGrain, [=](int64_t key) {
-      if (key > num_segments) {
-        begins[key] = n;
-      } else if (form == Form::kUnsorted) {
-        begins[key] = first_rank(n, key, [=](int32_t rank) { return int64_t{records[rank].key}; });
-      } else if (form == Form::kSorted) {
-        begins[key] = first_rank(n, key, [=](int32_t rank) { return static_cast<int64_t>(index[rank]); });
-      } else {
-        begins[key] = rank_of_offset(index[key], n);
-      }
-    });
+    if (form == Form::kOffsets) {
+      parallel_for(int64_t{num_segments} + 2, kSortBlock, [=](int64_t key) {
+        begins[key] = key > num_segments ? n : rank_of_offset(index[key], n);
+      });
+    } else if (form == Form::kSorted) {
+      find_begins(begins, [=](int64_t row) { return place_of(index[row], num_segments); });
+    } else {
+      find_begins(begins, [=](int64_t rank) { return records[rank].key; });
+    }
     return {records, begins, n, num_segments, piece_bits};
   }
 
  private:
-  // A bisection takes some 50 ns.
-  static constexpr int64_t kBeginGrain = 512;
+  // Where a sorted id's rows lie: negative ones before every segment, those past the end behind it.
+  template <typename I>
+  static int32_t place_of(I id, int32_t num_segments) {
+    return id < 0 ? -1 : id < num_segments ? static_cast<int32_t>(id) : num_segments;
+  }
+
+  // Every rank writes the begins of the keys above its predecessor's, up to its own.
+  template <class KeyAt>
+  void find_begins(int32_t* begins, KeyAt key_at) const {
+    const int64_t n = n_;
+    parallel_for(n, kSortBlock, [=](int64_t rank) {
+      const int32_t key = key_at(rank);
+      for (int32_t below = rank > 0 ? key_at(rank - 1) : -1; below < key; ++below) {
+        begins[below + 1] = static_cast<int32_t>(rank);
+      }
+    });
+    const int64_t written = n > 0 ? int64_t{key_at(n - 1)} + 1 : 0;
+    parallel_for(int64_t{num_segments_} + 2 - written, kSortBlock, [=](int64_t key) {
+      begins[written + key] = static_cast<int32_t>(n);
+    });
+  }
 
   template <typename I>
   const Record* copy(const I* index) const {

@@ -74,7 +74,7 @@ Status enqueue_folds(const Problem& p, const Buffers<Name>& b, void* workspace, 
     const int64_t blocks =
         (static_cast<int64_t>(p.num_segments) + 31) / 32 * ((p.d + kFillColumns - 1) / kFillColumns);
     return launch_early("segment fill kernel", fill_empty<Bits<T>>, blocks_for(blocks, 1), kFillThreads, 0,
-                                   stream, list, p.d, bits_as<Bits<T>>(Rule<Name>::of_no_rows()), bits_of(b.result),
+                                   stream, list, p.d, bits_as<Bits<T>>(b.of_no_rows), bits_of(b.result),
                                    b.result_arg, b.wide_index);
   }
   return Status::kOk;

@@ -16,6 +16,7 @@ namespace {
 constexpr int kThreads = 64;
 // Rows that a lane loads before it looks at the first.
 constexpr int kRowsInFlight = 8;
+static_assert(kRowsInFlight <= kRowsBeyond);
 // Blocks a multiprocessor, hence registers a thread: lanes that load 16 bytes need the registers, and half as many of
 // them have the same bytes in flight.
 constexpr int blocks_per_multiprocessor(size_t bytes, int columns) { return bytes > 8 ? 10 : columns > 2 ? 12 : 16; }
@@ -51,7 +52,7 @@ struct Shape {
     window_bits = list.n < kManyRows ? kShortWindowBits : kLongWindowBits;
     spread_bits = list.piece_bits - window_bits;
     while (lanes < 32 && lanes * columns < d) lanes *= 2;
-    column_blocks = (d + lanes * columns - 1) / (lanes * columns);
+    column_blocks = static_cast<int32_t>((int64_t{d} + lanes * columns - 1) / (lanes * columns));
   }
   BARACUDA_HD int32_t groups() const { return kThreads / lanes; }
   uint32_t blocks(int32_t n) const {

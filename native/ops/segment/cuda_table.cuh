@@ -225,7 +225,7 @@ Status enqueue_table(const Problem& p, const Buffers<Name>& b, void* workspace, 
   if constexpr (kReduces) {
     return launch_kernel("segment output kernel", output_of_table<Bits<T>>, blocks_for(p.segment_numel, kTableThreads),
                          kTableThreads, 0, stream, p, bits_of(b.rows[0]), plan.winners,
-                         bits_as<Bits<T>>(Rule<Name>::of_no_rows()), bits_of(b.result));
+                         bits_as<Bits<T>>(b.of_no_rows), bits_of(b.result));
   } else {
     return four ? enqueue_gradient<4>(p, bits_of(b.segments[0]), ids, plan, bits_of(b.result), stream)
                 : enqueue_gradient<1>(p, bits_of(b.segments[0]), ids, plan, bits_of(b.result), stream);

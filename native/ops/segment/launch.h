@@ -21,6 +21,7 @@ struct Buffers {
   const void* arg;       // [num_segments][d]: rows, in the type of the index
   T* result;             // [n][d] or [num_segments][d]
   void* result_arg;      // [num_segments][d]: rows, in the type of the index
+  T of_no_rows;          // what a segment without rows is, of a rule that reduces
   bool wide_index;       // whether the index and args are of 64 bits
 };
 

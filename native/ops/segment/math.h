@@ -70,7 +70,6 @@ BARACUDA_HD bool is_nan(Number x) {
   return x != x;
 }
 
-
 // Orders. wins: whether a later row's value replaces the best so far. Rows of a segment are offered in ascending order,
 // so the test is strict: an equal value never replaces an earlier one. The first NaN replaces every number.
 struct Largest {
@@ -88,13 +87,14 @@ struct Smallest {
   static BARACUDA_HD int32_t ordered(int32_t number) { return -number; }
 };
 #if !defined(__CUDA_ARCH__)
+// NaN is the smallest number; one less, it wraps to the largest.
 template <>
 BARACUDA_HD bool Largest::wins<int16_t>(int16_t later, int16_t best) {
-  return ((later > best) | (later == kNan16)) & (best != kNan16);
+  return static_cast<int16_t>(later - 1) > static_cast<int16_t>(best - 1);
 }
 template <>
 BARACUDA_HD bool Smallest::wins<int16_t>(int16_t later, int16_t best) {
-  return ((later < best)) & (best != kNan16);
+  return later < best;
 }
 #endif
 
@@ -149,6 +149,9 @@ BARACUDA_HD Compute<T> wide(T x) {
   if constexpr (std::is_integral_v<T>) {
     return x;
   } else {
+#if !defined(__CUDA_ARCH__)
+    if constexpr (std::is_same_v<T, Half>) return widen_by_bits(x);
+#endif
     return widen(x);
   }
 }
@@ -157,6 +160,9 @@ BARACUDA_HD T stored(Compute<T> x) {
   if constexpr (std::is_integral_v<T>) {
     return x;
   } else {
+#if !defined(__CUDA_ARCH__)
+    if constexpr (std::is_same_v<T, Half>) return narrow_by_bits(x);
+#endif
     return narrow<T>(x);
   }
 }

@@ -21,6 +21,7 @@ namespace {
 constexpr int32_t kLongPieceBits = 8;
 constexpr int32_t kShortPieceBits = 5;
 constexpr int32_t kManyRows = 1 << 18;
+static_assert(1 << kLongPieceBits <= kRowsBeyond);
 
 // One row in the order of segments; rows of one segment are in ascending order. Rows without a segment have the key
 // num_segments and lie at the ends.

@@ -8,12 +8,7 @@ namespace baracuda::segment {
 
 Status make_problem(const char* rows_name, int64_t num_rows, int32_t embedding_dim, int32_t num_segments, Form form,
                     int64_t element_bytes, const char* rows, const char* segments, Problem* problem) {
-  // A rank is kept in 32 bits.
-  if (form == Form::kOffsets) {
-    BARACUDA_RETURN_IF_FAILED(check_range(rows_name, num_rows, 0, INT32_MAX));
-  } else {
-    BARACUDA_RETURN_IF_FAILED(check_extent(rows_name, num_rows));
-  }
+  BARACUDA_RETURN_IF_FAILED(check_range(rows_name, num_rows, 0, kMostRows));
   BARACUDA_RETURN_IF_FAILED(check_extent("embedding_dim", embedding_dim));
   BARACUDA_RETURN_IF_FAILED(check_extent("num_segments", num_segments));
 

@@ -12,6 +12,10 @@ namespace baracuda::segment {
 // segment begins.
 enum class Form : int32_t { kUnsorted, kSorted, kOffsets };
 
+// A rank is kept in 32 bits, also one that lies less than a piece behind the last row.
+constexpr int32_t kRowsBeyond = 256;
+constexpr int32_t kMostRows = INT32_MAX - kRowsBeyond;
+
 struct Problem {
   int32_t n;  // rows
   int32_t d;  // columns

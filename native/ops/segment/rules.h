@@ -35,9 +35,9 @@ template <typename T> struct LogSumExpGradient { using Element = T; };
 }  // namespace baracuda::segment::rule
 
 // Every instance that a backend provides, as X(RULE, T).
-#define BARACUDA_SEGMENT_INTEGER_RULES(X, T) X(Sum, T) X(Max, T) X(Min, T) X(Prod, T)
-#define BARACUDA_SEGMENT_REDUCTIONS(X, T) \
-  BARACUDA_SEGMENT_INTEGER_RULES(X, T) X(Mean, T) X(MaxWithArg, T) X(MinWithArg, T) X(LogSumExp, T)
+#define BARACUDA_SEGMENT_INTEGER_RULES(X, T) \
+  X(Sum, T) X(Max, T) X(Min, T) X(Prod, T) X(MaxWithArg, T) X(MinWithArg, T)
+#define BARACUDA_SEGMENT_REDUCTIONS(X, T) BARACUDA_SEGMENT_INTEGER_RULES(X, T) X(Mean, T) X(LogSumExp, T)
 #define BARACUDA_SEGMENT_GRADIENTS(X, T)                                                        \
   X(MaxGradient, T) X(MinGradient, T) X(MaxEvenGradient, T) X(MinEvenGradient, T)               \
   X(ProdGradient, T) X(Softmax, T) X(SoftmaxGradient, T)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How the CPU kernel writes bytes: short copies without a call, and long stretches past the caches. No tensor is known
+// How CPU kernels write bytes: short copies without a call, and long stretches past the caches. No tensor is known
 // here.
 #pragma once
 
@@ -10,7 +10,7 @@
 #include <immintrin.h>
 #endif
 
-namespace baracuda::pad {
+namespace baracuda {
 namespace {
 
 // Two copies of a fixed size that may overlap cover every size up to their sum; a call would cost more than they do.
@@ -41,6 +41,36 @@ inline void copy_row(char* to, const char* from, int64_t bytes) {
 constexpr int64_t kStreamedBytes = int64_t{24} << 20;
 constexpr int64_t kCacheLine = 64;
 
+// Writes one cache line, at a multiple of its size, past the caches: in one store where there is one so wide.
+inline void stream_line(void* to, const void* from) {
+#if defined(__AVX512F__)
+  _mm512_stream_si512(static_cast<__m512i*>(to), _mm512_loadu_si512(from));
+#elif defined(__AVX__)
+  const __m256i* words = static_cast<const __m256i*>(from);
+  const __m256i a = _mm256_loadu_si256(words), b = _mm256_loadu_si256(words + 1);
+  _mm256_stream_si256(static_cast<__m256i*>(to), a);
+  _mm256_stream_si256(static_cast<__m256i*>(to) + 1, b);
+#elif defined(__x86_64__)
+  const __m128i* words = static_cast<const __m128i*>(from);
+  __m128i* place = static_cast<__m128i*>(to);
+  const __m128i a = _mm_loadu_si128(words), b = _mm_loadu_si128(words + 1);
+  const __m128i c = _mm_loadu_si128(words + 2), d = _mm_loadu_si128(words + 3);
+  _mm_stream_si128(place, a);
+  _mm_stream_si128(place + 1, b);
+  _mm_stream_si128(place + 2, c);
+  _mm_stream_si128(place + 3, d);
+#else
+  memcpy(to, from, kCacheLine);
+#endif
+}
+
+// Orders streamed stores before whatever tells another thread that they are done.
+inline void end_stream() {
+#if defined(__x86_64__)
+  _mm_sfence();
+#endif
+}
+
 // Writes stretches of memory front to back, past the caches. Pieces that share a line are gathered first, because a
 // line written partly past the cache and partly through it costs twice an ordinary one.
 class LineWriter {
@@ -49,13 +79,11 @@ class LineWriter {
   LineWriter(const LineWriter&) = delete;
   LineWriter& operator=(const LineWriter&) = delete;
 
-  // Writes what is gathered, and orders the streamed stores before whatever tells another thread that they are done.
+  // Writes what is gathered and ends the stream.
   void finish() {
     write_part();
     first_ = used_;
-#if defined(__x86_64__)
-    _mm_sfence();
-#endif
+    end_stream();
   }
 
   // Goes on at another place.
@@ -87,7 +115,7 @@ class LineWriter {
     }
     // Nothing is gathered here unless nothing is left.
     for (; bytes >= kCacheLine; bytes -= kCacheLine) {
-      write_line(from);
+      stream_line(place_, from);
       from += kStep * kCacheLine;
       place_ += kCacheLine;
     }
@@ -102,25 +130,10 @@ class LineWriter {
     if (first_ > 0) {
       write_part();
     } else {
-      write_line(line_);
+      stream_line(place_, line_);
     }
     place_ += kCacheLine;
     first_ = used_ = 0;
-  }
-
-  void write_line(const char* from) {
-#if defined(__x86_64__)
-    const __m128i* words = reinterpret_cast<const __m128i*>(from);
-    __m128i* to = reinterpret_cast<__m128i*>(place_);
-    const __m128i a = _mm_loadu_si128(words), b = _mm_loadu_si128(words + 1);
-    const __m128i c = _mm_loadu_si128(words + 2), d = _mm_loadu_si128(words + 3);
-    _mm_stream_si128(to, a);
-    _mm_stream_si128(to + 1, b);
-    _mm_stream_si128(to + 2, c);
-    _mm_stream_si128(to + 3, d);
-#else
-    memcpy(place_, from, kCacheLine);
-#endif
   }
 
   // A line that is not all ours.
@@ -133,4 +146,4 @@ class LineWriter {
 };
 
 }  // namespace
-}  // namespace baracuda::pad
+}  // namespace baracuda

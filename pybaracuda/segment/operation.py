@@ -1,0 +1,162 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How the array functions of this package call an operator: arrays in the order of the C arguments, checked by name."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from functools import cache, lru_cache
+from math import prod
+from typing import Any, NamedTuple
+
+from .. import _call
+from .._abi import OPERATORS, Tensor
+from .._arrays import read
+from .._call import FLOATS, MOST_COMBINATIONS, Output, Prepared
+from .plans import operator_name, plan_of
+
+__all__ = ["form_of", "inputs_of", "run"]
+
+_INTEGERS = ("s8", "u8", "s16", "u16", "i32", "u32", "i64", "u64")
+# What ids of a dtype are converted to; None is native. uint64 ids from 2**63 on become negative: out of range, dropped.
+_ID_CASTS = {"i32": None, "i64": None, "s8": "i32", "u8": "i32", "s16": "i32", "u16": "i32", "u32": "i64", "u64": "i64"}
+
+
+def form_of(indices_are_sorted: Any) -> str:
+    """Name the form of ids that may be promised to be in order."""
+    return "sorted" if _call.flag("indices_are_sorted", indices_are_sorted) else "unsorted"
+
+
+class _Operator(NamedTuple):
+    """What the ABI table says of an operator's tensors."""
+
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    index_name: str
+    # Those with a row for each row, not for each segment.
+    by_rows: frozenset[str]
+    # Whose dtype and columns the others must have.
+    leading: str
+    elements: tuple[str, ...]
+
+
+@cache
+def _operator(operation: str, form: str) -> _Operator:
+    table = OPERATORS[operator_name(operation, form)]
+    tensors = [parameter for parameter in table.parameters if isinstance(parameter, Tensor)]
+    renamed = {"grad_output": "input", "grad_input": "output"} if operation == "gather" else {}
+    names = {tensor.name: renamed.get(tensor.name, tensor.name) for tensor in tensors}
+    inputs = tuple(names[tensor.name] for tensor in tensors if tensor.role == "input")
+    elements = {variant.types["T"] for variant in table.variants.values()}
+    return _Operator(
+        inputs,
+        tuple(names[tensor.name] for tensor in tensors if tensor.role == "output"),
+        "offsets" if form == "csr" else "segment_ids",
+        frozenset(names[each.name] for each in tensors if len(each.shape) == 2 and each.shape[0] != "num_segments"),
+        next((name for name in ("input", "output") if name in inputs), inputs[0]),
+        tuple(token for token in (*FLOATS, "i32", "i64") if token in elements),
+    )
+
+
+def inputs_of(operation: str, form: str) -> tuple[str, ...]:
+    """Name the arrays that an operation takes, in the order of the C arguments."""
+    return _operator(operation, form).inputs
+
+
+def run(
+    operation: str,
+    form: str,
+    arrays: Sequence[Any],
+    *,
+    num_segments: Any = None,
+    num_rows: Any = None,
+    empty_value: Any = None,
+    out: Any = None,
+    stream: Any = None,
+) -> Any:
+    """Run an operation on its inputs, in the order of the C arguments."""
+    operator = _operator(operation, form)
+    first = read(operator.inputs[0], arrays[0], stream)
+    operands = [first]
+    for name, array in zip(operator.inputs[1:], arrays[1:], strict=True):
+        operands.append(read(name, array, stream, first))
+    prepared = _prepare(
+        first.device,
+        operation,
+        form,
+        None if num_segments is None else _call.whole("num_segments", num_segments),
+        None if num_rows is None else _call.whole("num_rows", num_rows),
+        None if empty_value is None else _key_of(_call.real("empty_value", empty_value)),
+        tuple([operand.shape for operand in operands]),
+        tuple([operand.dtype for operand in operands]),
+    )
+    if len(operator.outputs) == 1:
+        return prepared.launch(tuple(operands), (out,), stream)[0]
+    outs = (None,) * len(operator.outputs) if out is None else out
+    if not isinstance(outs, tuple | list) or len(outs) != len(operator.outputs):
+        raise TypeError(f"out: wanted a pair ({', '.join(operator.outputs)})")
+    return tuple(prepared.launch(tuple(operands), outs, stream))
+
+
+def _key_of(value: float | int) -> bytes | int:
+    """Answer what tells apart values that are equal but differ in bits, and NaNs, which are not equal, not at all."""
+    return value if isinstance(value, int) else struct.pack("d", value)
+
+
+@lru_cache(maxsize=MOST_COMBINATIONS)
+def _prepare(
+    device: int,
+    operation: str,
+    form: str,
+    num_segments: int | None,
+    num_rows: int | None,
+    empty_value: bytes | int | None,
+    shapes: tuple[tuple[int, ...], ...],
+    dtypes: tuple[str, ...],
+) -> Prepared:
+    operator = _operator(operation, form)
+    arrays = dict(zip(operator.inputs, zip(shapes, dtypes, strict=True), strict=True))
+    leading = operator.leading
+    element = _call.element_of(leading, arrays[leading][1], operator.elements, _INTEGERS)
+    shape, dtype = arrays[operator.index_name]
+    _call.element_of(operator.index_name, dtype, tuple(_ID_CASTS))
+    _call.check_rank(operator.index_name, shape, "[num_segments + 1]" if form == "csr" else "[N]", 1)
+    cast = _ID_CASTS[dtype]
+    index = cast or dtype
+    if form != "csr":
+        num_rows = shape[0]
+    elif shape[0]:
+        num_segments = shape[0] - 1
+    else:
+        raise ValueError("offsets has shape (0,); wanted [num_segments + 1]")
+    columns: tuple[int, ...] = ()
+    for name in (leading, *(each for each in operator.inputs if each not in (leading, operator.index_name))):
+        shape, dtype = arrays[name]
+        if name == "arg":
+            _call.element_of(name, dtype, (index,), why=f", the dtype of {operator.index_name}")
+        elif name != leading:
+            _call.element_of(name, dtype, (element,), why=f", the dtype of {leading}")
+        if not shape:
+            extent = "N" if name in operator.by_rows else "num_segments"
+            raise ValueError(f"{name} has shape (); wanted [{extent}, ...]")
+        if name == leading:
+            columns = shape[1:]
+        if name in operator.by_rows:
+            num_rows = shape[0] if num_rows is None else num_rows
+            _call.check_shape(name, shape, (num_rows, *columns))
+        else:
+            num_segments = shape[0] if num_segments is None else num_segments
+            _call.check_shape(name, shape, (num_segments, *columns))
+    if num_rows is None:
+        raise ValueError(f"num_rows: {operation} of offsets needs it")
+    if num_segments is None or num_segments < 0:
+        raise ValueError(f"num_segments is {num_segments}; wanted at least 0")
+    plan_type, descriptor_type = plan_of(operation)
+    empty = struct.unpack("d", empty_value)[0] if isinstance(empty_value, bytes) else empty_value
+    descriptor = descriptor_type(operation, num_rows, prod(columns), num_segments, form, element, index, empty)
+    outputs = []
+    for name in operator.outputs:
+        token = index if name == "arg" else element
+        outputs.append(Output((num_rows if name in operator.by_rows else num_segments, *columns), token, token))
+    casts = tuple(cast if name == operator.index_name else None for name in operator.inputs)
+    return Prepared(_call.prepare(plan_type, descriptor, device), outputs, casts=casts)

@@ -142,8 +142,10 @@ Status launch_slice(const Problem& p, const Moves<Word>& b, Stream stream) {
   const Slice<Word> s = make_slice(p, b.source, b.destination, b.value);
   Tiles tiles{};
   if (cut_into_tiles(p, s, false, &tiles)) {
-    return launch_kernel("staged pad kernel", write_tiles<Word, false>, tiles.groups, kTileThreads, tiles.shared_bytes,
-                         stream, s, tiles);
+    uint32_t blocks = 0;
+    BARACUDA_RETURN_IF_FAILED(blocks_that_share(tiles, &blocks));
+    return launch_kernel("staged pad kernel", write_tiles<Word, false>, blocks, kTileThreads, tiles.shared_bytes, stream,
+                         s, tiles);
   }
   return launch_kernel("pad kernel", s.folds ? write_vectors<Word, true> : write_vectors<Word, false>,
                        blocks_for(s.threads, kMoveThreads), kMoveThreads, 0, stream, s);

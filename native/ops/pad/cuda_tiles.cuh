@@ -234,6 +234,18 @@ __global__ void __launch_bounds__(kTileThreads, kTileBlocks)
   }
 }
 
+// The tiles of a group, at most `most` and a multiple of `step`, whose vectors fill the threads' rounds best: 24 tiles of
+// 7 x 7 f32 are 294 vectors, and the second round is nearly empty; 20 are 245.
+inline int64_t fullest_group(int64_t most, int64_t step, int64_t tile_bytes) {
+  const auto vectors_of = [&](int64_t tiles) { return ceil_div(tiles * tile_bytes, kVectorBytes); };
+  const auto places_of = [&](int64_t tiles) { return ceil_div(vectors_of(tiles), kTileThreads) * kTileThreads; };
+  int64_t best = most - most % step;
+  for (int64_t tiles = best - step; tiles > 0; tiles -= step) {
+    if (vectors_of(tiles) * places_of(best) > vectors_of(best) * places_of(tiles)) best = tiles;
+  }
+  return best;
+}
+
 // Whether a slice is worth cutting into tiles, and how.
 template <typename T>
 bool cut_into_tiles(const Problem& p, const Slice<T>& s, bool sums, Tiles* tiles) {
@@ -271,7 +283,7 @@ bool cut_into_tiles(const Problem& p, const Slice<T>& s, bool sums, Tiles* tiles
   // Groups that begin where vectors do: tiles that together have a whole number of them.
   int64_t step = 1;
   while (step * elements * kBytes % kVectorBytes != 0) step *= 2;
-  if (per_block > step) per_block -= per_block % step;
+  if (per_block > step) per_block = fullest_group(per_block, step, elements * kBytes);
   if (per_block < kFewestTiles || counted.extent.divisor < per_block) return false;
   tiles->elements = Divider(elements);
   tiles->count = counted.extent.divisor;

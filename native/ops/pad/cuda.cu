@@ -3,6 +3,7 @@
 // vector is copied, shifted into place; elsewhere its words are gathered or summed. Small tensors are staged
 // (cuda_tiles.cuh).
 #include "core/checked.h"
+#include "ops/pad/cuda_images.cuh"
 #include "ops/pad/cuda_slice.cuh"
 #include "ops/pad/cuda_tiles.cuh"
 
@@ -160,6 +161,11 @@ Status launch_slice(const Problem& p, const Sums<T>& b, Stream stream) {
     BARACUDA_RETURN_IF_FAILED(blocks_that_share(tiles, &blocks));
     return launch_kernel("staged pad gradient kernel", write_tiles<T, true>, blocks, kTileThreads, tiles.shared_bytes,
                          stream, s, tiles);
+  }
+  ImageSums sums;
+  if (find_images(s, &sums)) {
+    return launch_kernel("pad gradient kernel", write_image_sums<T>, blocks_for(s.threads, kImageThreads),
+                         kImageThreads, 0, stream, s, sums);
   }
   return launch_kernel("pad gradient kernel", write_sums<T>, blocks_for(s.threads, kSumThreads), kSumThreads, 0, stream,
                        s);

@@ -99,10 +99,10 @@ struct Span {
   int32_t begin, end;
 };
 
-template <typename Word>
+template <typename Word, int kBytes = kVectorBytes>
 __device__ __forceinline__ Span span_of(uint32_t slot, char* run, uint32_t run_extent) {
-  constexpr int32_t kWords = kVectorBytes / sizeof(Word);
-  const int32_t head = static_cast<int32_t>(reinterpret_cast<uint64_t>(run) % kVectorBytes / sizeof(Word));
+  constexpr int32_t kWords = kBytes / sizeof(Word);
+  const int32_t head = static_cast<int32_t>(reinterpret_cast<uint64_t>(run) % kBytes / sizeof(Word));
   Span span;
   span.first = static_cast<int32_t>(slot) * kWords - head;
   span.destination = run + static_cast<int64_t>(span.first) * static_cast<int64_t>(sizeof(Word));
@@ -123,7 +123,7 @@ struct Run {
 template <bool kFolds, typename Word>
 __device__ __forceinline__ Run<Word> run_of(const Slice<Word>& s, uint32_t thread) {
   Run<Word> run{0, thread, s.destination, {0, 0, true}};
-  if (s.runs <= 1) return run;
+  if (s.axes_in_run == s.rank) return run;
   uint32_t rest = run.number = s.slots.divide(thread);
   run.slot -= rest * s.slots.divisor;
 #pragma unroll
@@ -154,29 +154,37 @@ struct Pieces {
   int32_t split;
 };
 
+// The first piece of a vector, and where the second begins.
 template <bool kFolds, typename Word>
-__device__ __forceinline__ Pieces pieces_of(const Slice<Word>& s, const Span& span, Row run) {
-  const uint32_t window = s.axes[0].begin;
+__device__ __forceinline__ Pieces first_piece_of(const Slice<Word>& s, const Span& span, Row run) {
   const Row row = row_at<kFolds>(s, static_cast<uint32_t>(span.first + span.begin), run);
   const int32_t column = static_cast<int32_t>(row.column) - span.begin;  // of word 0
   Pieces pieces;
-  pieces.first = {row.source, row.inside ? static_cast<uint32_t>(column) - window : kOutside};
+  pieces.first = {row.source, row.inside ? static_cast<uint32_t>(column) - s.axes[0].begin : kOutside};
   pieces.second = {0, kOutside};
   pieces.split = static_cast<int32_t>(s.axes[0].extent.divisor) - column;
+  return pieces;
+}
+
+template <bool kFolds, typename Word>
+__device__ __forceinline__ Pieces pieces_of(const Slice<Word>& s, const Span& span, Row run) {
+  Pieces pieces = first_piece_of<kFolds>(s, span, run);
   if (pieces.split < span.end) {
     const Row next = row_at<kFolds>(s, static_cast<uint32_t>(span.first + pieces.split), run);
-    if (next.inside) pieces.second = {next.source, 0u - static_cast<uint32_t>(pieces.split) - window};
+    if (next.inside) pieces.second = {next.source, 0u - static_cast<uint32_t>(pieces.split) - s.axes[0].begin};
   }
   return pieces;
 }
 
-template <typename Word>
-__device__ __forceinline__ void store(const Span& span, const Word (&words)[kVectorBytes / sizeof(Word)]) {
-  constexpr int32_t kWords = kVectorBytes / sizeof(Word);
+template <typename Word, int32_t kWords>
+__device__ __forceinline__ void store(const Span& span, const Word (&words)[kWords]) {
+  struct alignas(kWords * sizeof(Word)) Vector {
+    Word words[kWords];
+  };
   if (span.begin == 0 && span.end == kWords) {
-    uint4 vector;
-    memcpy(&vector, words, sizeof vector);
-    *reinterpret_cast<uint4*>(span.destination) = vector;
+    Vector vector;
+    memcpy(vector.words, words, sizeof vector);
+    *reinterpret_cast<Vector*>(span.destination) = vector;
     return;
   }
   Word* destination = reinterpret_cast<Word*>(span.destination);

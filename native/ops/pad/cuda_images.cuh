@@ -15,11 +15,10 @@ constexpr int kImageBlocks = 12;
 template <typename T>
 constexpr int32_t kImageWords = sizeof(T) < 4 ? 4 : kVectorBytes / static_cast<int32_t>(sizeof(T));
 
-// What a pad adds to its axis: source places [first, first + count). Element i of [begin, begin + length) has the one
-// at base + step * i; where the step is 0, the only element has them all.
+// The images that a pad of `count` source places has. Elements [begin, begin + length) have one each, at
+// base + step * element; where the step is 0, the only element has them all.
 struct PadImages {
-  uint32_t first, count;
-  uint32_t begin, length;
+  uint32_t begin, length, count;
   int32_t base;
 };
 
@@ -30,9 +29,16 @@ struct ImageAxis {
   PadImages below, above;
 };
 
+// The same pad as a thread sees it that adds up several columns: the lowest place of all their images is nearest + step *
+// element, and its place among the pad's is that less `first`.
+struct PadWindow {
+  uint32_t nearest, first;
+};
+
 // How a slice is summed along its rows' axis and its columns'.
 struct ImageSums {
   ImageAxis rows, columns;
+  PadWindow below, above;  // the columns'
   int32_t row_axis;    // its number, or kMaxAxes where rows have one place
   int64_t row_stride;  // of the source, in bytes
   int32_t window;      // the element where the columns' window begins
@@ -60,18 +66,18 @@ inline ImageAxis image_axis(const DeviceAxis& axis) {
   sum.low = static_cast<int32_t>(low);
   const int32_t end = static_cast<int32_t>(low + kept);
   if (padded.period == 0) {
-    sum.below = {0, low, 0, low > 0, 0};
-    sum.above = {low + kept, high, kept - 1, high > 0, end};
+    sum.below = {0, low > 0, low, 0};
+    sum.above = {kept - 1, high > 0, high, end};
   } else if (padded.mirror == 0) {
     sum.step = 1;
-    sum.below = {0, low, kept - low, low, static_cast<int32_t>(low - kept)};
-    sum.above = {low + kept, high, 0, high, end};
+    sum.below = {kept - low, low, low, static_cast<int32_t>(low - kept)};
+    sum.above = {0, high, high, end};
   } else {
     // Without a gap the mirror stands in the end element, which has no image in it.
     const uint32_t gap = padded.period - padded.mirror;
     sum.step = -1;
-    sum.below = {0, low, 1 - gap, low, static_cast<int32_t>(low - gap)};
-    sum.above = {low + kept, high, padded.mirror + 1 - kept - high, high, static_cast<int32_t>(low + padded.mirror)};
+    sum.below = {1 - gap, low, low, static_cast<int32_t>(low - gap)};
+    sum.above = {padded.mirror + 1 - kept - high, high, high, static_cast<int32_t>(low + padded.mirror)};
   }
   return sum;
 }
@@ -106,6 +112,9 @@ bool find_images(const Slice<T>& s, ImageSums* sums) {
     const ImageAxis sum = image_axis(axis);
     if (a == 0) {
       sums->columns = sum;
+      const int32_t back = sum.step < 0 ? kImageWords<T> - 1 : 0;
+      sums->below = {static_cast<uint32_t>(sum.below.base - back), 0};
+      sums->above = {static_cast<uint32_t>(sum.above.base - back), static_cast<uint32_t>(sum.low) + sum.kept};
       sums->window = static_cast<int32_t>(axis.begin - sum.origin);
       const int64_t place = int64_t{sum.low} + sums->window - (axis.repeats ? axis.first : 0);
       sums->inside = s.source + place * axis.source_stride;
@@ -174,173 +183,237 @@ __device__ __forceinline__ const char* source_of(const ImageSums& sums, const Su
   return row.source + place * sums.row_stride;
 }
 
+// The images of neighbouring words, of which the first is `element`: all are in one pad.
+struct NearImages {
+  bool is_below;
+  uint32_t begin, length;  // the words that have images
+  uint32_t count;          // places of the pad
+  uint32_t first;          // the lowest place of the words' images, counted from the pad's
+  int32_t distance;        // of that from the place of word 0
+
+  __device__ __forceinline__ bool has(int32_t word) const { return static_cast<uint32_t>(word) - begin < length; }
+};
+
+template <int32_t kWords>
+__device__ __forceinline__ NearImages near_images(const ImageSums& s, uint32_t element) {
+  const ImageAxis& axis = s.columns;
+  const uint32_t reach = axis.below.length > 0 ? axis.below.length + (kWords - 1) : 0;
+  NearImages near;
+  near.is_below = element + (kWords - 1) - axis.below.begin < reach;
+  const uint32_t nearest = near.is_below ? s.below.nearest : s.above.nearest;
+  const uint32_t lowest = nearest + static_cast<uint32_t>(axis.step) * element;
+  near.count = near.is_below ? axis.below.count : axis.above.count;
+  near.first = lowest - (near.is_below ? s.below.first : s.above.first);
+  near.distance = static_cast<int32_t>(lowest - element - static_cast<uint32_t>(axis.low));
+  near.begin = (near.is_below ? axis.below.begin : axis.above.begin) - element;
+  near.length = near.is_below ? axis.below.length : axis.above.length;
+  return near;
+}
+
 template <typename T>
 __device__ __forceinline__ T load_word(const char* at, int32_t k) {
   return reinterpret_cast<const T*>(at)[k];
 }
 
-// Neighbouring words of one row, of which the first is `element`.
+// The words' own terms and, where the step is not 0, those of their images.
 template <typename T>
-class ImageWords {
- public:
+struct NearTerms {
   static constexpr int32_t kWords = kImageWords<T>;
+  T own[kWords], images[kWords];
 
-  __device__ __forceinline__ ImageWords(const ImageAxis& axis, uint32_t element) : axis_(axis), element_(element) {
-#pragma unroll
-    for (int32_t k = 0; k < kWords; ++k) sums_[k] = 0;
-    const uint32_t reach = axis.below.length > 0 ? axis.below.length + (kWords - 1) : 0;
-    is_below_ = element + (kWords - 1) - axis.below.begin < reach;
-    const PadImages& pad = is_below_ ? axis.below : axis.above;
-    first_ = pad.first;
-    count_ = pad.count;
-    base_ = pad.base;
-    begin_ = pad.begin;
-  }
-
-  // Adds the terms of one source row; `own` is the place of word 0. -0 changes no sum.
-  __device__ __forceinline__ void add(const char* own) {
-    const T nothing = narrow<T>(Compute<T>(-0.0));
-    const char* const image = own + distance() * static_cast<int32_t>(sizeof(T));
-    T images[kWords];
+  // What has no term gets `nothing`. All loads are on their way before the first is waited for.
+  __device__ __forceinline__ NearTerms(const ImageSums& s, const NearImages& near, uint32_t element, const char* at,
+                                       T nothing) {
+    const char* const image_at = at + near.distance * static_cast<int32_t>(sizeof(T));
+    const bool descends = s.columns.step < 0;
+    T loaded[kWords];
 #pragma unroll
     for (int32_t k = 0; k < kWords; ++k) {
-      own_[k] = element_ + static_cast<uint32_t>(k) < axis_.kept ? load_word<T>(own, k) : nothing;
-      images[k] = nothing;
-    }
-    if (axis_.step == 0) {
-      add_end(image);
-      return;
-    }
-#pragma unroll
-    for (int32_t k = 0; k < kWords; ++k) {
-      if (lowest() - first_ + static_cast<uint32_t>(k) < count_) images[k] = load_word<T>(image, k);
+      own[k] = loaded[k] = nothing;
+      if (element + static_cast<uint32_t>(k) < s.columns.kept) own[k] = load_word<T>(at, k);
+      if (s.columns.step != 0 && near.first + static_cast<uint32_t>(k) < near.count) {
+        loaded[k] = load_word<T>(image_at, k);
+      }
     }
 #pragma unroll
-    for (int32_t k = 0; k < kWords; ++k) {
-      const Compute<T> one = widen(own_[k]), other = widen(axis_.step < 0 ? images[kWords - 1 - k] : images[k]);
-      sums_[k] += is_below_ ? other : one;
-      sums_[k] += is_below_ ? one : other;
-    }
+    for (int32_t k = 0; k < kWords; ++k) images[k] = descends ? loaded[kWords - 1 - k] : loaded[k];
   }
-
-  // Word k, of which `rows` source rows were added. A single term is no sum: it keeps its bits.
-  __device__ __forceinline__ T result(int32_t k, bool one_row) const {
-    const uint32_t element = element_ + static_cast<uint32_t>(k);
-    const bool single = one_row & (element < axis_.kept) & !has(axis_.below, element) & !has(axis_.above, element);
-    return single ? own_[k] : narrow<T>(sums_[k]);
-  }
-
- private:
-  // The lowest source place of an image.
-  __device__ __forceinline__ uint32_t lowest() const {
-    const uint32_t nearest = static_cast<uint32_t>(base_) + static_cast<uint32_t>(axis_.step) * element_;
-    return axis_.step < 0 ? nearest - (kWords - 1) : nearest;
-  }
-
-  // How far that is from the place of word 0.
-  __device__ __forceinline__ int32_t distance() const {
-    return static_cast<int32_t>(lowest() - static_cast<uint32_t>(axis_.low) - element_);
-  }
-
-  // One word may be the end that repeats.
-  __device__ __forceinline__ void add_end(const char* image) {
-    const Compute<T> nothing = Compute<T>(-0.0);
-    const uint32_t word = begin_ - element_;
-    Compute<T> sum = nothing;
-#pragma unroll
-    for (int32_t k = 0; k < kWords; ++k) {
-      if (!is_below_) sums_[k] += widen(own_[k]);
-      sum = word == static_cast<uint32_t>(k) ? sums_[k] : sum;
-    }
-    const uint32_t count = word < static_cast<uint32_t>(kWords) ? count_ : 0;
-#pragma unroll 1
-    for (uint32_t n = 0; n < count; ++n) {
-      sum += widen(load_word<T>(image, 0));
-      image += sizeof(T);
-    }
-#pragma unroll
-    for (int32_t k = 0; k < kWords; ++k) {
-      sums_[k] = word == static_cast<uint32_t>(k) ? sum : sums_[k];
-      if (is_below_) sums_[k] += widen(own_[k]);
-    }
-  }
-
-  const ImageAxis& axis_;
-  uint32_t element_;
-  bool is_below_;
-  uint32_t first_, count_, begin_;
-  int32_t base_;
-  Compute<T> sums_[kWords];
-  T own_[kWords];
 };
 
-// Writes words [begin, end) of a vector's part at `destination`.
+// Adds the terms of the end that has all places of a pad to its sum.
 template <typename T>
-__device__ __forceinline__ void store_part(const ImageWords<T>& words, bool one_row, int32_t begin, int32_t end,
-                                           char* destination) {
-  constexpr int32_t kWords = ImageWords<T>::kWords;
-  struct alignas(kWords * sizeof(T)) Whole {
-    T words[kWords];
-  } whole;
+__device__ __forceinline__ Compute<T> add_end(const NearImages& near, const char* own, Compute<T> sum) {
+  const T* at = reinterpret_cast<const T*>(own) + near.distance;
+#pragma unroll 1
+  for (uint32_t n = 0; n < near.count; ++n) sum += widen(at[n]);
+  return sum;
+}
+
+// A part of a vector as it is stored.
+template <typename T>
+struct alignas(kImageWords<T> * sizeof(T)) ImagePart {
+  T words[kImageWords<T>];
+};
+
+// Part of a row that has one source row, in which word 0 has the place `at`. A single term is no sum: it keeps its bits.
+template <typename T>
+__device__ __forceinline__ ImagePart<T> sum_one_row(const ImageSums& s, uint32_t element, const char* at) {
+  constexpr int32_t kWords = kImageWords<T>;
+  const NearImages near = near_images<kWords>(s, element);
+  const NearTerms<T> terms(s, near, element, at, T{});
+  ImagePart<T> part;
 #pragma unroll
-  for (int32_t k = 0; k < kWords; ++k) whole.words[k] = words.result(k, one_row);
+  for (int32_t k = 0; k < kWords; ++k) {
+    // Two terms have no order, and the zero that all sums begin with comes last as well as first.
+    const T sum = narrow<T>(widen(terms.own[k]) + widen(terms.images[k]) + 0);
+    part.words[k] = near.has(k) ? sum : terms.own[k];
+  }
+  if (s.columns.step == 0 && near.length > 0 && near.begin < static_cast<uint32_t>(kWords)) {
+    T own = terms.own[0];
+#pragma unroll
+    for (int32_t k = 1; k < kWords; ++k) own = near.begin == static_cast<uint32_t>(k) ? terms.own[k] : own;
+    Compute<T> sum = near.is_below ? Compute<T>(0) : Compute<T>(0) + widen(own);
+    sum = add_end<T>(near, at, sum);
+    if (near.is_below) sum += widen(own);
+#pragma unroll
+    for (int32_t k = 0; k < kWords; ++k) {
+      part.words[k] = near.begin == static_cast<uint32_t>(k) ? narrow<T>(sum) : part.words[k];
+    }
+  }
+  return part;
+}
+
+// Part of a row that has several source rows, or none. -0 changes no sum.
+template <typename T>
+__device__ __forceinline__ ImagePart<T> sum_rows(const ImageSums& s, const SumRow& row, uint32_t element) {
+  constexpr int32_t kWords = kImageWords<T>;
+  const NearImages near = near_images<kWords>(s, element);
+  const int32_t column = (s.columns.low + static_cast<int32_t>(element)) * static_cast<int32_t>(sizeof(T));
+  const T nothing = narrow<T>(Compute<T>(-0.0));
+  Compute<T> sums[kWords];
+#pragma unroll
+  for (int32_t k = 0; k < kWords; ++k) sums[k] = 0;
+#pragma unroll 1
+  for (uint32_t n = 0; n < row.places; ++n) {
+    const char* const at = source_of(s, row, n) + column;
+    const NearTerms<T> terms(s, near, element, at, nothing);
+#pragma unroll
+    for (int32_t k = 0; k < kWords; ++k) {
+      const Compute<T> own = widen(terms.own[k]), image = widen(terms.images[k]);
+      if (s.columns.step != 0) sums[k] += near.is_below ? image : own;
+      if (s.columns.step == 0 && !near.is_below) sums[k] += own;
+    }
+    if (s.columns.step == 0 && near.length > 0 && near.begin < static_cast<uint32_t>(kWords)) {
+      Compute<T> sum = sums[0];
+#pragma unroll
+      for (int32_t k = 1; k < kWords; ++k) sum = near.begin == static_cast<uint32_t>(k) ? sums[k] : sum;
+      sum = add_end<T>(near, at, sum);
+#pragma unroll
+      for (int32_t k = 0; k < kWords; ++k) sums[k] = near.begin == static_cast<uint32_t>(k) ? sum : sums[k];
+    }
+#pragma unroll
+    for (int32_t k = 0; k < kWords; ++k) {
+      const Compute<T> own = widen(terms.own[k]), image = widen(terms.images[k]);
+      if (s.columns.step != 0) sums[k] += near.is_below ? own : image;
+      if (s.columns.step == 0 && near.is_below) sums[k] += own;
+    }
+  }
+  ImagePart<T> part;
+#pragma unroll
+  for (int32_t k = 0; k < kWords; ++k) part.words[k] = narrow<T>(sums[k]);
+  return part;
+}
+
+// Makes the compiler compute anew what depends on a value.
+__device__ __forceinline__ void forget(uint32_t* value) {
+#if defined(__CUDA_ARCH__)
+  asm volatile("" : "+r"(*value));
+#endif
+}
+
+// Writes words [begin, end) of a part.
+template <typename T>
+__device__ __forceinline__ void store_part(const ImagePart<T>& part, int32_t begin, int32_t end, char* destination) {
+  constexpr int32_t kWords = kImageWords<T>;
   if (begin <= 0 && end >= kWords) {
-    *reinterpret_cast<Whole*>(destination) = whole;
+    *reinterpret_cast<ImagePart<T>*>(destination) = part;
     return;
   }
 #pragma unroll
   for (int32_t k = 0; k < kWords; ++k) {
-    if ((k >= begin) & (k < end)) reinterpret_cast<T*>(destination)[k] = whole.words[k];
+    if ((k >= begin) & (k < end)) reinterpret_cast<T*>(destination)[k] = part.words[k];
   }
 }
 
-// Writes a vector of sums, the words of one row after those of the other.
+// Writes the words of a row that has several source rows, or none.
 template <typename T>
-__device__ __forceinline__ void write_images(const Slice<T>& s, const ImageSums& sums, uint32_t run, const Span& span,
-                                             const Pieces& pieces) {
+__device__ __forceinline__ void write_several_rows(const ImageSums& sums, const Span& span, uint32_t element, const SumRow& row) {
   constexpr int32_t kWords = kImageWords<T>;
-  constexpr int32_t kBytes = sizeof(T);
-  Stretch piece = pieces.first;
-  int32_t begin = span.begin, end = pieces.split < span.end ? pieces.split : span.end;
 #pragma unroll 1
-  while (begin < span.end) {
-    // A row inside has one place, which is known.
-    uint32_t element = piece.position + static_cast<uint32_t>(sums.window);  // of word 0
-    const char* own = sums.inside + (piece.source + static_cast<int32_t>(piece.position) * kBytes);
-    SumRow row{nullptr, 0, 1};
-    if (piece.position == kOutside) {
-      const uint32_t number = run * s.run_extent + static_cast<uint32_t>(span.first + begin);
-      const uint32_t above = s.axes[0].extent.divide(number);
-      element = number - above * s.axes[0].extent.divisor - static_cast<uint32_t>(begin) - sums.columns.origin;
-      row = sum_row(s, sums, above);
+  for (int32_t at = span.begin / kWords * kWords; at < span.end; at += kWords) {
+    const ImagePart<T> part = sum_rows<T>(sums, row, element + static_cast<uint32_t>(at));
+    store_part(part, span.begin - at, span.end - at, span.destination + at * static_cast<int32_t>(sizeof(T)));
+  }
+}
+
+// Writes a vector that lies in one row with one source row, in which word 0 has the place `own`.
+template <typename T>
+__device__ __forceinline__ void write_one_row(const ImageSums& sums, const Span& span, uint32_t element, const char* own) {
+  constexpr int32_t kWords = kImageWords<T>;
+#pragma unroll 1
+  for (int32_t at = span.begin / kWords * kWords; at < span.end; at += kWords) {
+    const int32_t bytes = at * static_cast<int32_t>(sizeof(T));
+    const ImagePart<T> part = sum_one_row<T>(sums, element + static_cast<uint32_t>(at), own + bytes);
+    store_part(part, span.begin - at, span.end - at, span.destination + bytes);
+  }
+}
+
+// Writes any vector.
+template <typename T>
+__device__ __forceinline__ void write_rows(const Slice<T>& s, const ImageSums& sums, uint32_t thread) {
+  const Run<T> run = run_of<false>(s, thread);
+  const Span span = span_of<T>(run.slot, run.destination, s.run_extent);
+  const Divider& extent = s.axes[0].extent;
+  Span piece = span;
+#pragma unroll 1
+  for (; piece.begin < span.end; piece.begin = piece.end) {
+    const uint32_t first = run.number * s.run_extent + static_cast<uint32_t>(span.first + piece.begin);
+    const uint32_t number = extent.divide(first);
+    const uint32_t column = first - number * extent.divisor - static_cast<uint32_t>(piece.begin);  // of word 0
+    const int32_t rest = static_cast<int32_t>(extent.divisor - column);
+    piece.end = rest < span.end ? rest : span.end;
+    const uint32_t element = column - sums.columns.origin;
+    const SumRow row = sum_row(s, sums, number);
+    if (row.places == 1) {
+      const int32_t place = sums.columns.low + static_cast<int32_t>(element);
+      write_one_row<T>(sums, piece, element, source_of(sums, row, 0) + place * static_cast<int32_t>(sizeof(T)));
+    } else {
+      write_several_rows<T>(sums, piece, element, row);
     }
-#pragma unroll 1
-    for (int32_t at = begin / kWords * kWords; at < end; at += kWords) {
-      const uint32_t first = element + static_cast<uint32_t>(at);
-      const int32_t column = sums.columns.low + static_cast<int32_t>(first);
-      ImageWords<T> words(sums.columns, first);
-#pragma unroll 1
-      for (uint32_t k = 0; k < row.places; ++k) {
-        words.add(row.source == nullptr ? own + at * kBytes : source_of(sums, row, k) + column * kBytes);
-      }
-      store_part(words, row.places == 1, begin - at, end - at, span.destination + at * kBytes);
-    }
-    begin = end;
-    end = span.end;
-    piece.position = kOutside;
   }
 }
 
 template <typename T>
 __global__ void __launch_bounds__(kImageThreads, kImageBlocks)
     write_image_sums(const __grid_constant__ Slice<T> s, const __grid_constant__ ImageSums sums) {
-  const uint32_t thread = blockIdx.x * kImageThreads + threadIdx.x;
+  uint32_t thread = blockIdx.x * kImageThreads + threadIdx.x;
   if (thread >= s.threads) return;
-  const Run<T> run = run_of<false>(s, thread);
-  const Span span = span_of<T>(run.slot, run.destination, s.run_extent);
-  if (span.begin >= span.end) return;
-  const Pieces pieces = first_piece_of<false>(s, span, run.row);
-  if (!copy_vector(s, span, pieces)) write_images(s, sums, run.number, span, pieces);
+  {
+    const Run<T> run = run_of<false>(s, thread);
+    const Span span = span_of<T>(run.slot, run.destination, s.run_extent);
+    if (span.begin >= span.end) return;
+    const Pieces pieces = first_piece_of<false>(s, span, run.row);
+    if (copy_vector(s, span, pieces)) return;
+    const Stretch& piece = pieces.first;
+    if (piece.position != kOutside && pieces.split >= span.end) {
+      const char* const own = sums.inside + (piece.source + static_cast<int32_t>(piece.position) * static_cast<int32_t>(sizeof(T)));
+      write_one_row<T>(sums, span, piece.position + static_cast<uint32_t>(sums.window), own);
+      return;
+    }
+  }
+  // The others are few: what they need is found anew, as keeping it would cost the copies their registers.
+  forget(&thread);
+  write_rows(s, sums, thread);
 }
 
 }  // namespace

@@ -15,7 +15,6 @@ constexpr int kTileRounds = 2;
 // Blocks that a multiprocessor runs at once.
 constexpr int kTileBlocks = 6;
 constexpr int kStageVectors = kTileThreads * kTileRounds;
-constexpr int kBankBytes = 4;  // of shared memory
 // Rows of at least this are moved fast enough without.
 constexpr int64_t kTileRowBytes = 256;
 // Table entries, and so places of one element; the table costs more than it saves when few tiles share it.
@@ -169,19 +168,17 @@ __device__ __forceinline__ T sum_places(const char* staged, uint32_t tile, const
   return several ? narrow<T>(sum) : first;
 }
 
-// Writes a group's tiles from the stage. Lanes next to each other take words next to each other, whose places and terms
-// are mostly in different banks: 16 bytes a lane are faster to store, but all lanes then read the same few banks.
+// Writes a group's tiles from the stage.
 template <typename T, bool kSums>
 __device__ __forceinline__ void write_group(const Slice<T>& s, const Tiles& tiles, const Group& group,
                                             const uint4* stage, const uint16_t* table, const T* nothing) {
-  constexpr int32_t kWords = sizeof(T) < kBankBytes ? kBankBytes / sizeof(T) : 1;
+  constexpr int32_t kWords = kVectorBytes / sizeof(T);
   const char* const staged = reinterpret_cast<const char*>(stage) + group.shift;
   const uint32_t tile_bytes = static_cast<uint32_t>(tiles.stride);
   char* const destination = s.destination + static_cast<int64_t>(group.first) * tiles.elements.divisor * sizeof(T);
   const uint32_t extent = group.count * tiles.elements.divisor;
-#pragma unroll 2
   for (uint32_t slot = threadIdx.x;; slot += kTileThreads) {
-    const Span span = span_of<T, kWords * sizeof(T)>(slot, destination, extent);
+    const Span span = span_of<T>(slot, destination, extent);
     if (span.begin >= span.end) break;
     const uint32_t element = static_cast<uint32_t>(span.first + span.begin);
     uint32_t tile = tiles.elements.divide(element);
@@ -237,12 +234,14 @@ __global__ void __launch_bounds__(kTileThreads, kTileBlocks)
   }
 }
 
-// The tiles of a group, at most `most` and a multiple of `step`, whose words fill the threads' rounds best.
-inline int64_t fullest_group(int64_t most, int64_t step, int64_t tile_words) {
-  const auto places_of = [&](int64_t tiles) { return ceil_div(tiles * tile_words, kTileThreads) * kTileThreads; };
+// The tiles of a group, at most `most` and a multiple of `step`, whose vectors fill the threads' rounds best: 24 tiles of
+// 7 x 7 f32 are 294 vectors, and the second round is nearly empty; 20 are 245.
+inline int64_t fullest_group(int64_t most, int64_t step, int64_t tile_bytes) {
+  const auto vectors_of = [&](int64_t tiles) { return ceil_div(tiles * tile_bytes, kVectorBytes); };
+  const auto places_of = [&](int64_t tiles) { return ceil_div(vectors_of(tiles), kTileThreads) * kTileThreads; };
   int64_t best = most - most % step;
   for (int64_t tiles = best - step; tiles > 0; tiles -= step) {
-    if (tiles * places_of(best) > best * places_of(tiles)) best = tiles;
+    if (vectors_of(tiles) * places_of(best) > vectors_of(best) * places_of(tiles)) best = tiles;
   }
   return best;
 }
@@ -284,7 +283,7 @@ bool cut_into_tiles(const Problem& p, const Slice<T>& s, bool sums, Tiles* tiles
   // Groups that begin where vectors do: tiles that together have a whole number of them.
   int64_t step = 1;
   while (step * elements * kBytes % kVectorBytes != 0) step *= 2;
-  if (per_block > step) per_block = fullest_group(per_block, step, ceil_div(elements * kBytes, at_least(kBytes, kBankBytes)));
+  if (per_block > step) per_block = fullest_group(per_block, step, elements * kBytes);
   if (per_block < kFewestTiles || counted.extent.divisor < per_block) return false;
   tiles->elements = Divider(elements);
   tiles->count = counted.extent.divisor;

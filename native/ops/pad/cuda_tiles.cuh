@@ -33,7 +33,7 @@ struct Tiles {
   int64_t stride;      // from tile to tile in the source, in bytes
   int64_t begin, end;  // the bytes of the source that a tile needs, counted from its begin
   int32_t axes;
-  uint32_t places;  // table entries per element
+  Divider places;   // table entries per element
   uint32_t groups;  // of `per_block` tiles, which the blocks take in turns
   size_t shared_bytes;
 };
@@ -101,12 +101,11 @@ class StageLoad {
   uint4 loaded_[kTileRounds];
 };
 
-// The places of element `element` of a tile, counted from the first that the tile needs.
+// The place of element `element` of a tile that `k` others precede, counted from the first that the tile needs. The order
+// of sums is that of the axes, so that `k` counts along the innermost axis first.
 template <typename T, bool kSums>
-__device__ __forceinline__ void find_places(const Slice<T>& s, const Tiles& tiles, uint32_t element, uint16_t* places) {
-  Steps steps[kMaxRank];
+__device__ __forceinline__ uint16_t find_place(const Slice<T>& s, const Tiles& tiles, uint32_t element, uint32_t k) {
   int64_t source = -tiles.begin;
-  bool inside = true;
   uint32_t rest = element;
 #pragma unroll 1
   for (int a = 0; a < tiles.axes; ++a) {
@@ -116,28 +115,21 @@ __device__ __forceinline__ void find_places(const Slice<T>& s, const Tiles& tile
     rest = above;
     if (kSums && axis.repeats) {
       const uint32_t kept = index - axis.origin;
-      inside = inside && kept < axis.padded.kept;
-      if (!inside) break;
-      steps[axis.place] = {preimages_of(axis.padded, kept), axis.source_stride};
-      source -= static_cast<int64_t>(axis.first) * axis.source_stride;
+      if (kept >= axis.padded.kept) return kNowhere;
+      const Preimages places = preimages_of(axis.padded, kept);
+      const uint32_t outer = k / places.count;
+      source += (place_of(places, k - outer * places.count) - axis.first) * axis.source_stride;
+      k = outer;
       continue;
     }
     uint32_t offset = index - axis.begin;
     if (offset >= axis.count) {
-      inside = inside && s.folds;
-      if (!inside) break;
+      if (!s.folds) return kNowhere;
       offset = static_cast<uint32_t>(folded(axis, index));
     }
     source += static_cast<int32_t>(offset) * axis.source_stride;
   }
-  uint32_t count = 0;
-  const auto put = [&](int64_t place) { places[count++] = static_cast<uint16_t>(place); };
-  if (inside && kSums) {
-    for_each_row(steps, s.repeating, source, put);
-  } else if (inside) {
-    put(source);
-  }
-  for (; count < tiles.places; ++count) places[count] = kNowhere;
+  return k == 0 ? static_cast<uint16_t>(source) : kNowhere;
 }
 
 // The sum of the places of one element of the tile that begins `tile` bytes into the stage.
@@ -187,9 +179,9 @@ __device__ __forceinline__ void write_group(const Slice<T>& s, const Tiles& tile
 #pragma unroll
     for (int32_t k = 0; k < kWords; ++k) {
       if (k < span.begin || k >= span.end) continue;
-      const uint16_t* const places = table + within * tiles.places;
+      const uint16_t* const places = table + within * tiles.places.divisor;
       if constexpr (kSums) {
-        words[k] = sum_places<T>(staged, tile * tile_bytes, places, tiles.places, nothing);
+        words[k] = sum_places<T>(staged, tile * tile_bytes, places, tiles.places.divisor, nothing);
       } else {
         const char* const source = staged + (tile * tile_bytes + places[0]);
         words[k] = places[0] == kNowhere ? s.value : *reinterpret_cast<const T*>(source);
@@ -213,8 +205,9 @@ __global__ void __launch_bounds__(kTileThreads, kTileBlocks)
   StageLoad<T> load;
   Group group = group_of(s, tiles, blockIdx.x);
   load.begin(s, group);
-  for (uint32_t e = threadIdx.x; e < tiles.elements.divisor; e += kTileThreads) {
-    find_places<T, kSums>(s, tiles, e, table + e * tiles.places);
+  for (uint32_t i = threadIdx.x; i < tiles.elements.divisor * tiles.places.divisor; i += kTileThreads) {
+    const uint32_t element = tiles.places.divide(i);
+    table[i] = find_place<T, kSums>(s, tiles, element, i - element * tiles.places.divisor);
   }
   if constexpr (kSums) {
     if (threadIdx.x == 0) *nothing = narrow<T>(Compute<T>(-0.0));
@@ -256,9 +249,11 @@ bool cut_into_tiles(const Problem& p, const Slice<T>& s, bool sums, Tiles* tiles
   const DeviceAxis& counted = s.axes[outer];
   if (counted.repeats || counted.count != counted.extent.divisor || counted.source_stride <= 0) return false;
   int64_t elements = 1, places = 1, first = 0, last = 0;
+  int32_t order = s.repeating;
   for (int32_t a = 0; a < outer; ++a) {
     const DeviceAxis& axis = s.axes[a];
     if (!axis.repeats && axis.count == 0) return false;
+    if (sums && axis.repeats && axis.place != --order) return false;
     elements *= axis.extent.divisor;
     const Reach reach = reach_of(p, p.axes[p.rank - 1 - a], axis);
     const int64_t one = reach.first * axis.source_stride, other = reach.last * axis.source_stride;
@@ -293,7 +288,7 @@ bool cut_into_tiles(const Problem& p, const Slice<T>& s, bool sums, Tiles* tiles
   tiles->begin = first;
   tiles->end = last + kBytes;
   tiles->axes = outer;
-  tiles->places = static_cast<uint32_t>(places);
+  tiles->places = Divider(places);
   tiles->shared_bytes = static_cast<size_t>((kStageVectors + 1) * kVectorBytes + elements * places * sizeof(uint16_t));
   return true;
 }

@@ -10,7 +10,7 @@ namespace {
 
 // Small blocks: one with an edge lasts longer, and keeps the places of all its warps until its end.
 constexpr int kImageThreads = 128;
-constexpr int kImageBlocks = 12;
+constexpr int kImageBlocks = 12;  // of a multiprocessor, hence 40 registers
 // Words that a thread adds up at once.
 template <typename T>
 constexpr int32_t kImageWords = sizeof(T) < 4 ? 4 : kVectorBytes / static_cast<int32_t>(sizeof(T));
@@ -29,8 +29,8 @@ struct ImageAxis {
   PadImages below, above;
 };
 
-// The same pad as a thread sees it that adds up several columns: the lowest place of all their images is nearest + step *
-// element, and its place among the pad's is that less `first`.
+// The same pad as a thread sees it that adds up several columns: the lowest place of all their images is
+// nearest + step * element, and its place among the pad's is that less `first`.
 struct PadWindow {
   uint32_t nearest, first;
 };
@@ -39,11 +39,12 @@ struct PadWindow {
 struct ImageSums {
   ImageAxis rows, columns;
   PadWindow below, above;  // the columns'
-  int32_t row_axis;    // its number, or kMaxAxes where rows have one place
-  int64_t row_stride;  // of the source, in bytes
-  int32_t window;      // the element where the columns' window begins
-  const char* inside;  // its place, where the other axes' windows begin
-  const char* source;  // where the axes that repeat have place 0
+  int32_t row_axis;        // its number, or kMaxAxes where rows have one place
+  int64_t row_stride;      // of the source, in bytes
+  int32_t window;          // the element where the columns' window begins
+  const char* inside;      // its place, where the other axes' windows begin
+  const char* source;      // where the axes that repeat have place 0
+  const char* any_vector;  // two aligned vectors that may be read
 };
 
 // The widest pad that gives an element one image a side. The ends alone repeat without a period, any number of times.
@@ -106,6 +107,7 @@ bool find_images(const Slice<T>& s, ImageSums* sums) {
   sums->rows.kept = 1;
   sums->source = s.source;
   if (!s.dense_rows || !s.inner_is_last || s.repeating - s.axes[0].repeats > 1) return false;
+  if (s.runs == 1 && s.axes_in_run < s.rank) return false;  // axes of one element that a run passes over
   uint64_t terms = 1;
   for (int32_t a = 0; a < s.rank; ++a) {
     const DeviceAxis& axis = s.axes[a];
@@ -129,6 +131,10 @@ bool find_images(const Slice<T>& s, ImageSums* sums) {
     sums->row_axis = a;
     sums->row_stride = axis.source_stride;
   }
+  const uint64_t head = (reinterpret_cast<uint64_t>(s.source) + s.readable_begin) % kVectorBytes;
+  const int64_t aligned = s.readable_begin + (head == 0 ? 0 : kVectorBytes - static_cast<int64_t>(head));
+  if (aligned + 2 * kVectorBytes > s.readable_end) return false;
+  sums->any_vector = s.source + aligned;
   return are_apart(sums->columns, kImageWords<T>);
 }
 
@@ -255,7 +261,8 @@ struct alignas(kImageWords<T> * sizeof(T)) ImagePart {
   T words[kImageWords<T>];
 };
 
-// Part of a row that has one source row, in which word 0 has the place `at`. A single term is no sum: it keeps its bits.
+// Part of a row that has one source row, in which word 0 has the place `at`. A single term is no sum: it keeps its
+// bits.
 template <typename T>
 __device__ __forceinline__ ImagePart<T> sum_one_row(const ImageSums& s, uint32_t element, const char* at) {
   constexpr int32_t kWords = kImageWords<T>;
@@ -325,11 +332,7 @@ __device__ __forceinline__ ImagePart<T> sum_rows(const ImageSums& s, const SumRo
 }
 
 // Makes the compiler compute anew what depends on a value.
-__device__ __forceinline__ void forget(uint32_t* value) {
-#if defined(__CUDA_ARCH__)
-  asm volatile("" : "+r"(*value));
-#endif
-}
+__device__ __forceinline__ void forget(uint32_t* value) { asm volatile("" : "+r"(*value)); }
 
 // Writes words [begin, end) of a part.
 template <typename T>
@@ -347,7 +350,8 @@ __device__ __forceinline__ void store_part(const ImagePart<T>& part, int32_t beg
 
 // Writes the words of a row that has several source rows, or none.
 template <typename T>
-__device__ __forceinline__ void write_several_rows(const ImageSums& sums, const Span& span, uint32_t element, const SumRow& row) {
+__device__ __forceinline__ void write_several_rows(const ImageSums& sums, const Span& span, uint32_t element,
+                                                   const SumRow& row) {
   constexpr int32_t kWords = kImageWords<T>;
 #pragma unroll 1
   for (int32_t at = span.begin / kWords * kWords; at < span.end; at += kWords) {
@@ -358,7 +362,8 @@ __device__ __forceinline__ void write_several_rows(const ImageSums& sums, const 
 
 // Writes a vector that lies in one row with one source row, in which word 0 has the place `own`.
 template <typename T>
-__device__ __forceinline__ void write_one_row(const ImageSums& sums, const Span& span, uint32_t element, const char* own) {
+__device__ __forceinline__ void write_one_row(const ImageSums& sums, const Span& span, uint32_t element,
+                                              const char* own) {
   constexpr int32_t kWords = kImageWords<T>;
 #pragma unroll 1
   for (int32_t at = span.begin / kWords * kWords; at < span.end; at += kWords) {
@@ -393,27 +398,46 @@ __device__ __forceinline__ void write_rows(const Slice<T>& s, const ImageSums& s
   }
 }
 
+// A load that is neither put off nor left out: it is on its way while other lanes sum an edge.
+__device__ __forceinline__ uint4 begin_load(const uint4* from) {
+  uint4 v;
+  asm volatile("ld.global.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(from));
+  return v;
+}
+
 template <typename T>
 __global__ void __launch_bounds__(kImageThreads, kImageBlocks)
     write_image_sums(const __grid_constant__ Slice<T> s, const __grid_constant__ ImageSums sums) {
+  constexpr int32_t kWords = kVectorBytes / sizeof(T);
   uint32_t thread = blockIdx.x * kImageThreads + threadIdx.x;
-  if (thread >= s.threads) return;
-  {
-    const Run<T> run = run_of<false>(s, thread);
-    const Span span = span_of<T>(run.slot, run.destination, s.run_extent);
-    if (span.begin >= span.end) return;
-    const Pieces pieces = first_piece_of<false>(s, span, run.row);
-    if (copy_vector(s, span, pieces)) return;
-    const Stretch& piece = pieces.first;
-    if (piece.position != kOutside && pieces.split >= span.end) {
-      const char* const own = sums.inside + (piece.source + static_cast<int32_t>(piece.position) * static_cast<int32_t>(sizeof(T)));
-      write_one_row<T>(sums, span, piece.position + static_cast<uint32_t>(sums.window), own);
-      return;
-    }
+  const Run<T> run = run_of<false>(s, thread);
+  const Span span = span_of<T>(run.slot, run.destination, s.run_extent);
+  if (thread >= s.threads || span.begin >= span.end) return;
+  const Pieces pieces = first_piece_of<false>(s, span, run.row);
+  const Stretch& piece = pieces.first;
+  const uint32_t count = s.axes[0].count;
+  const int64_t source = piece.source + piece.position * static_cast<int64_t>(sizeof(T));
+  const uint32_t shift = static_cast<uint32_t>(reinterpret_cast<uint64_t>(s.source) + source) % kVectorBytes;
+  const int64_t aligned = source - shift;
+  const bool is_copy = span.begin == 0 && span.end == kWords && pieces.split >= kWords && piece.position < count &&
+                       count - piece.position >= kWords && aligned >= s.readable_begin &&
+                       aligned + 2 * kVectorBytes <= s.readable_end;
+  if (!is_copy && (piece.position == kOutside || pieces.split < span.end)) {
+    // These are few: what they need is found anew, as keeping it would cost the others their registers.
+    forget(&thread);
+    write_rows(s, sums, thread);
+    return;
   }
-  // The others are few: what they need is found anew, as keeping it would cost the copies their registers.
-  forget(&thread);
-  write_rows(s, sums, thread);
+  const uint4* const from = reinterpret_cast<const uint4*>(is_copy ? s.source + aligned : sums.any_vector);
+  const uint4 low = begin_load(from), high = begin_load(from + 1);
+  if (!is_copy) {
+    const int32_t column = static_cast<int32_t>(piece.position) * static_cast<int32_t>(sizeof(T));
+    write_one_row<T>(sums, span, piece.position + static_cast<uint32_t>(sums.window),
+                     sums.inside + (piece.source + column));
+  }
+  // Without this the copies wait for their vectors before the edge begins.
+  __syncwarp();
+  if (is_copy) *reinterpret_cast<uint4*>(span.destination) = shifted(low, high, shift);
 }
 
 }  // namespace

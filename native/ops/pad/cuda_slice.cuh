@@ -99,10 +99,10 @@ struct Span {
   int32_t begin, end;
 };
 
-template <typename Word, int kBytes = kVectorBytes>
+template <typename Word>
 __device__ __forceinline__ Span span_of(uint32_t slot, char* run, uint32_t run_extent) {
-  constexpr int32_t kWords = kBytes / sizeof(Word);
-  const int32_t head = static_cast<int32_t>(reinterpret_cast<uint64_t>(run) % kBytes / sizeof(Word));
+  constexpr int32_t kWords = kVectorBytes / sizeof(Word);
+  const int32_t head = static_cast<int32_t>(reinterpret_cast<uint64_t>(run) % kVectorBytes / sizeof(Word));
   Span span;
   span.first = static_cast<int32_t>(slot) * kWords - head;
   span.destination = run + static_cast<int64_t>(span.first) * static_cast<int64_t>(sizeof(Word));
@@ -123,7 +123,7 @@ struct Run {
 template <bool kFolds, typename Word>
 __device__ __forceinline__ Run<Word> run_of(const Slice<Word>& s, uint32_t thread) {
   Run<Word> run{0, thread, s.destination, {0, 0, true}};
-  if (s.axes_in_run == s.rank) return run;
+  if (s.runs <= 1) return run;
   uint32_t rest = run.number = s.slots.divide(thread);
   run.slot -= rest * s.slots.divisor;
 #pragma unroll
@@ -176,15 +176,13 @@ __device__ __forceinline__ Pieces pieces_of(const Slice<Word>& s, const Span& sp
   return pieces;
 }
 
-template <typename Word, int32_t kWords>
-__device__ __forceinline__ void store(const Span& span, const Word (&words)[kWords]) {
-  struct alignas(kWords * sizeof(Word)) Vector {
-    Word words[kWords];
-  };
+template <typename Word>
+__device__ __forceinline__ void store(const Span& span, const Word (&words)[kVectorBytes / sizeof(Word)]) {
+  constexpr int32_t kWords = kVectorBytes / sizeof(Word);
   if (span.begin == 0 && span.end == kWords) {
-    Vector vector;
-    memcpy(vector.words, words, sizeof vector);
-    *reinterpret_cast<Vector*>(span.destination) = vector;
+    uint4 vector;
+    memcpy(&vector, words, sizeof vector);
+    *reinterpret_cast<uint4*>(span.destination) = vector;
     return;
   }
   Word* destination = reinterpret_cast<Word*>(span.destination);
@@ -195,8 +193,7 @@ __device__ __forceinline__ void store(const Span& span, const Word (&words)[kWor
 }
 
 // 16 bytes that begin `shift` bytes into two aligned vectors.
-__device__ __forceinline__ uint4 load_shifted(const uint4* aligned, uint32_t shift) {
-  const uint4 low = aligned[0], high = aligned[1];
+__device__ __forceinline__ uint4 shifted(const uint4& low, const uint4& high, uint32_t shift) {
   const bool two = (shift & 8) != 0, one = (shift & 4) != 0;
   const uint32_t a0 = two ? low.z : low.x, a1 = two ? low.w : low.y, a2 = two ? high.x : low.z;
   const uint32_t a3 = two ? high.y : low.w, a4 = two ? high.z : high.x, a5 = two ? high.w : high.y;
@@ -221,7 +218,7 @@ __device__ __forceinline__ bool copy_vector(const Slice<Word>& s, const Span& sp
   if (shift == 0) {
     *to = *from;
   } else if (aligned >= s.readable_begin && aligned + 2 * kVectorBytes <= s.readable_end) {
-    *to = load_shifted(from, shift);
+    *to = shifted(from[0], from[1], shift);
   } else {
     return false;
   }

@@ -168,7 +168,7 @@ template <typename T>
 __device__ __forceinline__ void sum_words(const char* from, const T* nothing, const uint16_t* entries, uint32_t groups,
                                           T* words) {
   constexpr int kWords = kVectorBytes / sizeof(T);
-  using Group = Entries<kWords * kPlacesInGroup>;
+  using GroupEntries = Entries<kWords * kPlacesInGroup>;
   const uint32_t none = static_cast<uint32_t>(reinterpret_cast<const char*>(nothing) - from);
   Compute<T> sums[kWords];
   bool several[kWords];
@@ -176,7 +176,7 @@ __device__ __forceinline__ void sum_words(const char* from, const T* nothing, co
   for (int k = 0; k < kWords; ++k) sums[k] = 0;
 #pragma unroll 1
   for (uint32_t n = 0; n < groups; ++n) {
-    const Group group = reinterpret_cast<const Group*>(entries)[n];
+    const GroupEntries group = reinterpret_cast<const GroupEntries*>(entries)[n];
 #pragma unroll
     for (int k = 0; k < kWords; ++k) {
       const uint16_t* const at = group.at + k * kPlacesInGroup;

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Pad on CUDA: a thread owns one aligned 16-byte vector of the destination. Where every element has one source the
-// vector is copied, shifted into place; elsewhere its words are gathered or summed. Small tensors are staged
-// (cuda_tiles.cuh).
+// vector is copied, shifted into place; elsewhere its words are gathered or summed: by the thread itself where elements
+// have few images (cuda_images.cuh). Small tensors are staged (cuda_tiles.cuh).
 #include "core/checked.h"
+#include "ops/pad/cuda_images.cuh"
 #include "ops/pad/cuda_slice.cuh"
 #include "ops/pad/cuda_tiles.cuh"
 
@@ -10,13 +11,15 @@ namespace baracuda::pad {
 namespace {
 
 // One vector a thread and one shot: blocks start in address order, which DRAM rewards (loops and unrolling cost 2-5 %).
-constexpr int kMoveThreads = 512;
+// Where edges fold they last longer than copies, and small blocks keep fewer warps waiting for them.
+template <bool kFolds>
+constexpr int kMoveThreads = kFolds ? 128 : 512;
 constexpr int kSumThreads = 256;
 
 template <typename Word, bool kFolds>
-__global__ void __launch_bounds__(kMoveThreads) write_vectors(const __grid_constant__ Slice<Word> s) {
+__global__ void __launch_bounds__(kMoveThreads<kFolds>) write_vectors(const __grid_constant__ Slice<Word> s) {
   constexpr int32_t kWords = kVectorBytes / sizeof(Word);
-  const uint32_t thread = blockIdx.x * kMoveThreads + threadIdx.x;
+  const uint32_t thread = blockIdx.x * kMoveThreads<kFolds> + threadIdx.x;
   if (thread >= s.threads) return;
   const Run<Word> run = run_of<kFolds>(s, thread);
   const Span span = span_of<Word>(run.slot, run.destination, s.run_extent);
@@ -107,6 +110,7 @@ __device__ __forceinline__ T sum_element(const Slice<T>& s, uint32_t element) {
   return sum.result();
 }
 
+// Sums of any kind.
 template <typename T>
 __global__ void __launch_bounds__(kSumThreads) write_sums(const __grid_constant__ Slice<T> s) {
   constexpr int32_t kWords = kVectorBytes / sizeof(T);
@@ -142,11 +146,14 @@ Status launch_slice(const Problem& p, const Moves<Word>& b, Stream stream) {
   const Slice<Word> s = make_slice(p, b.source, b.destination, b.value);
   Tiles tiles{};
   if (cut_into_tiles(p, s, false, &tiles)) {
-    return launch_kernel("staged pad kernel", write_tiles<Word, false>, tiles.groups, kTileThreads, tiles.shared_bytes,
+    uint32_t blocks = 0;
+    BARACUDA_RETURN_IF_FAILED(blocks_that_share(tiles, &blocks));
+    return launch_kernel("staged pad kernel", write_tiles<Word, false>, blocks, kTileThreads, tiles.shared_bytes,
                          stream, s, tiles);
   }
+  const int threads = s.folds ? kMoveThreads<true> : kMoveThreads<false>;
   return launch_kernel("pad kernel", s.folds ? write_vectors<Word, true> : write_vectors<Word, false>,
-                       blocks_for(s.threads, kMoveThreads), kMoveThreads, 0, stream, s);
+                       blocks_for(s.threads, threads), threads, 0, stream, s);
 }
 
 template <typename T>
@@ -158,6 +165,11 @@ Status launch_slice(const Problem& p, const Sums<T>& b, Stream stream) {
     BARACUDA_RETURN_IF_FAILED(blocks_that_share(tiles, &blocks));
     return launch_kernel("staged pad gradient kernel", write_tiles<T, true>, blocks, kTileThreads, tiles.shared_bytes,
                          stream, s, tiles);
+  }
+  ImageSums sums;
+  if (find_images(s, &sums)) {
+    return launch_kernel("pad gradient kernel", write_image_sums<T>, blocks_for(s.threads, kImageThreads),
+                         kImageThreads, 0, stream, s, sums);
   }
   return launch_kernel("pad gradient kernel", write_sums<T>, blocks_for(s.threads, kSumThreads), kSumThreads, 0, stream,
                        s);

@@ -154,18 +154,24 @@ struct Pieces {
   int32_t split;
 };
 
+// The first piece of a vector, and where the second begins.
 template <bool kFolds, typename Word>
-__device__ __forceinline__ Pieces pieces_of(const Slice<Word>& s, const Span& span, Row run) {
-  const uint32_t window = s.axes[0].begin;
+__device__ __forceinline__ Pieces first_piece_of(const Slice<Word>& s, const Span& span, Row run) {
   const Row row = row_at<kFolds>(s, static_cast<uint32_t>(span.first + span.begin), run);
   const int32_t column = static_cast<int32_t>(row.column) - span.begin;  // of word 0
   Pieces pieces;
-  pieces.first = {row.source, row.inside ? static_cast<uint32_t>(column) - window : kOutside};
+  pieces.first = {row.source, row.inside ? static_cast<uint32_t>(column) - s.axes[0].begin : kOutside};
   pieces.second = {0, kOutside};
   pieces.split = static_cast<int32_t>(s.axes[0].extent.divisor) - column;
+  return pieces;
+}
+
+template <bool kFolds, typename Word>
+__device__ __forceinline__ Pieces pieces_of(const Slice<Word>& s, const Span& span, Row run) {
+  Pieces pieces = first_piece_of<kFolds>(s, span, run);
   if (pieces.split < span.end) {
     const Row next = row_at<kFolds>(s, static_cast<uint32_t>(span.first + pieces.split), run);
-    if (next.inside) pieces.second = {next.source, 0u - static_cast<uint32_t>(pieces.split) - window};
+    if (next.inside) pieces.second = {next.source, 0u - static_cast<uint32_t>(pieces.split) - s.axes[0].begin};
   }
   return pieces;
 }
@@ -187,8 +193,7 @@ __device__ __forceinline__ void store(const Span& span, const Word (&words)[kVec
 }
 
 // 16 bytes that begin `shift` bytes into two aligned vectors.
-__device__ __forceinline__ uint4 load_shifted(const uint4* aligned, uint32_t shift) {
-  const uint4 low = aligned[0], high = aligned[1];
+__device__ __forceinline__ uint4 shifted(const uint4& low, const uint4& high, uint32_t shift) {
   const bool two = (shift & 8) != 0, one = (shift & 4) != 0;
   const uint32_t a0 = two ? low.z : low.x, a1 = two ? low.w : low.y, a2 = two ? high.x : low.z;
   const uint32_t a3 = two ? high.y : low.w, a4 = two ? high.z : high.x, a5 = two ? high.w : high.y;
@@ -213,7 +218,7 @@ __device__ __forceinline__ bool copy_vector(const Slice<Word>& s, const Span& sp
   if (shift == 0) {
     *to = *from;
   } else if (aligned >= s.readable_begin && aligned + 2 * kVectorBytes <= s.readable_end) {
-    *to = load_shifted(from, shift);
+    *to = shifted(from[0], from[1], shift);
   } else {
     return false;
   }

@@ -18,7 +18,7 @@ constexpr int kStageVectors = kTileThreads * kTileRounds;
 // Rows of at least this are moved fast enough without.
 constexpr int64_t kTileRowBytes = 256;
 // Table entries, and so places of one element; the table costs more than it saves when few tiles share it.
-constexpr int64_t kTablePlaces = 4096;
+constexpr int64_t kTablePlaces = 8192;
 constexpr int64_t kMostPlaces = 16;
 constexpr int64_t kFewestTiles = 4;
 // A place is a distance in bytes. An element of a sum has a whole number of groups of them, filled up with kNowhere,
@@ -28,12 +28,14 @@ constexpr uint16_t kNowhere = 0xffff;
 
 // How a slice is cut into tiles: its axes but the outermost, which counts them.
 struct Tiles {
-  Divider elements;  // of one tile's destination
+  uint32_t elements;  // of one tile's destination
   uint32_t count, per_block;
+  uint32_t step;    // tiles that together are whole vectors
+  Divider vectors;  // of so many
   int64_t stride;      // from tile to tile in the source, in bytes
   int64_t begin, end;  // the bytes of the source that a tile needs, counted from its begin
   int32_t axes;
-  uint32_t places;  // table entries per element
+  Divider places;   // table entries per element
   uint32_t groups;  // of `per_block` tiles, which the blocks take in turns
   size_t shared_bytes;
 };
@@ -101,12 +103,11 @@ class StageLoad {
   uint4 loaded_[kTileRounds];
 };
 
-// The places of element `element` of a tile, counted from the first that the tile needs.
+// The place of element `element` of a tile that `k` others precede, counted from the first that the tile needs. The
+// order of sums is that of the axes, so that `k` counts along the innermost axis first.
 template <typename T, bool kSums>
-__device__ __forceinline__ void find_places(const Slice<T>& s, const Tiles& tiles, uint32_t element, uint16_t* places) {
-  Steps steps[kMaxRank];
+__device__ __forceinline__ uint16_t find_place(const Slice<T>& s, const Tiles& tiles, uint32_t element, uint32_t k) {
   int64_t source = -tiles.begin;
-  bool inside = true;
   uint32_t rest = element;
 #pragma unroll 1
   for (int a = 0; a < tiles.axes; ++a) {
@@ -116,56 +117,80 @@ __device__ __forceinline__ void find_places(const Slice<T>& s, const Tiles& tile
     rest = above;
     if (kSums && axis.repeats) {
       const uint32_t kept = index - axis.origin;
-      inside = inside && kept < axis.padded.kept;
-      if (!inside) break;
-      steps[axis.place] = {preimages_of(axis.padded, kept), axis.source_stride};
-      source -= static_cast<int64_t>(axis.first) * axis.source_stride;
+      if (kept >= axis.padded.kept) return kNowhere;
+      const Preimages places = preimages_of(axis.padded, kept);
+      const uint32_t outer = k / places.count;
+      source += (place_of(places, k - outer * places.count) - axis.first) * axis.source_stride;
+      k = outer;
       continue;
     }
     uint32_t offset = index - axis.begin;
     if (offset >= axis.count) {
-      inside = inside && s.folds;
-      if (!inside) break;
+      if (!s.folds) return kNowhere;
       offset = static_cast<uint32_t>(folded(axis, index));
     }
     source += static_cast<int32_t>(offset) * axis.source_stride;
   }
-  uint32_t count = 0;
-  const auto put = [&](int64_t place) { places[count++] = static_cast<uint16_t>(place); };
-  if (inside && kSums) {
-    for_each_row(steps, s.repeating, source, put);
-  } else if (inside) {
-    put(source);
-  }
-  for (; count < tiles.places; ++count) places[count] = kNowhere;
+  return k == 0 ? static_cast<uint16_t>(source) : kNowhere;
 }
 
-// The sum of the places of one element of the tile that begins `tile` bytes into the stage.
-template <typename T>
-__device__ __forceinline__ T sum_places(const char* staged, uint32_t tile, const uint16_t* places, uint32_t count,
-                                        const T* nothing) {
-  const uint32_t none = static_cast<uint32_t>(reinterpret_cast<const char*>(nothing) - staged);
-  Compute<T> sum = 0;
-  T first{};
-  bool several = true;
-#pragma unroll 1
-  for (uint32_t group = 0; group < count; group += kPlacesInGroup) {
-    const ushort4 four = *reinterpret_cast<const ushort4*>(places + group);
-    const uint32_t at[kPlacesInGroup] = {four.x, four.y, four.z, four.w};
-    T terms[kPlacesInGroup];
-#pragma unroll
-    for (int j = 0; j < kPlacesInGroup; ++j) {
-      const uint32_t place = tile + at[j];
-      terms[j] = *reinterpret_cast<const T*>(staged + (place < none ? place : none));
+// Where entry k of an element of the step's tiles is in the table: vector by vector, in each group by group of places,
+// in each word by word.
+template <typename T, bool kSums>
+__device__ __forceinline__ uint32_t entry_at(const Tiles& tiles, uint32_t element, uint32_t k) {
+  constexpr uint32_t kWords = kVectorBytes / sizeof(T);
+  if (!kSums) return element;
+  const uint32_t groups = tiles.places.divisor / kPlacesInGroup;
+  const uint32_t group = element / kWords * groups + k / kPlacesInGroup;
+  return (group * kWords + element % kWords) * kPlacesInGroup + k % kPlacesInGroup;
+}
+
+template <typename T, bool kSums>
+__device__ __forceinline__ void fill_table(const Slice<T>& s, const Tiles& tiles, uint16_t* table) {
+  const uint32_t places = tiles.places.divisor, stride = static_cast<uint32_t>(tiles.stride);
+  for (uint32_t i = threadIdx.x; i < tiles.elements * places; i += kTileThreads) {
+    const uint32_t element = tiles.places.divide(i), k = i - element * places;
+    const uint32_t place = find_place<T, kSums>(s, tiles, element, k);
+    for (uint32_t tile = 0; tile < tiles.step; ++tile) {
+      const uint32_t entry = entry_at<T, kSums>(tiles, tile * tiles.elements + element, k);
+      table[entry] = static_cast<uint16_t>(place == kNowhere ? kNowhere : place + tile * stride);
     }
-    if (group == 0) {
-      first = terms[0];
-      several = four.x == kNowhere || four.y != kNowhere;
-    }
-#pragma unroll
-    for (int j = 0; j < kPlacesInGroup; ++j) sum += widen(terms[j]);
   }
-  return several ? narrow<T>(sum) : first;
+}
+
+template <int kCount>
+struct alignas(kCount * sizeof(uint16_t) < kVectorBytes ? kCount * sizeof(uint16_t) : kVectorBytes) Entries {
+  uint16_t at[kCount];
+};
+
+// The words of a vector whose entries are `groups` at `entries`; their places count from `from`.
+template <typename T>
+__device__ __forceinline__ void sum_words(const char* from, const T* nothing, const uint16_t* entries, uint32_t groups,
+                                          T* words) {
+  constexpr int kWords = kVectorBytes / sizeof(T);
+  using GroupEntries = Entries<kWords * kPlacesInGroup>;
+  const uint32_t none = static_cast<uint32_t>(reinterpret_cast<const char*>(nothing) - from);
+  Compute<T> sums[kWords];
+  bool several[kWords];
+#pragma unroll
+  for (int k = 0; k < kWords; ++k) sums[k] = 0;
+#pragma unroll 1
+  for (uint32_t n = 0; n < groups; ++n) {
+    const GroupEntries group = reinterpret_cast<const GroupEntries*>(entries)[n];
+#pragma unroll
+    for (int k = 0; k < kWords; ++k) {
+      const uint16_t* const at = group.at + k * kPlacesInGroup;
+#pragma unroll
+      for (int j = 0; j < kPlacesInGroup; ++j) {
+        const T term = *reinterpret_cast<const T*>(from + (at[j] < none ? at[j] : none));
+        if (j == 0 && n == 0) words[k] = term;
+        sums[k] += widen(term);
+      }
+      if (n == 0) several[k] = at[0] == kNowhere || at[1] != kNowhere;
+    }
+  }
+#pragma unroll
+  for (int k = 0; k < kWords; ++k) words[k] = several[k] ? narrow<T>(sums[k]) : words[k];
 }
 
 // Writes a group's tiles from the stage.
@@ -174,32 +199,26 @@ __device__ __forceinline__ void write_group(const Slice<T>& s, const Tiles& tile
                                             const uint4* stage, const uint16_t* table, const T* nothing) {
   constexpr int32_t kWords = kVectorBytes / sizeof(T);
   const char* const staged = reinterpret_cast<const char*>(stage) + group.shift;
-  const uint32_t tile_bytes = static_cast<uint32_t>(tiles.stride);
-  char* const destination = s.destination + static_cast<int64_t>(group.first) * tiles.elements.divisor * sizeof(T);
-  const uint32_t extent = group.count * tiles.elements.divisor;
-  for (uint32_t slot = threadIdx.x;; slot += kTileThreads) {
-    const Span span = span_of<T>(slot, destination, extent);
-    if (span.begin >= span.end) break;
-    const uint32_t element = static_cast<uint32_t>(span.first + span.begin);
-    uint32_t tile = tiles.elements.divide(element);
-    uint32_t within = element - tile * tiles.elements.divisor;
+  const uint32_t step_bytes = tiles.step * static_cast<uint32_t>(tiles.stride);
+  char* const destination = s.destination + static_cast<int64_t>(group.first) * tiles.elements * sizeof(T);
+  const int32_t extent = static_cast<int32_t>(group.count * tiles.elements);
+  for (int32_t vector = static_cast<int32_t>(threadIdx.x); vector * kWords < extent; vector += kTileThreads) {
+    const uint32_t step = tiles.vectors.divide(static_cast<uint32_t>(vector));
+    const uint32_t within = static_cast<uint32_t>(vector) - step * tiles.vectors.divisor;
+    const char* const from = staged + step * step_bytes;
+    const uint16_t* const entries = table + within * kWords * tiles.places.divisor;
     T words[kWords];
+    if constexpr (kSums) {
+      sum_words<T>(from, nothing, entries, tiles.places.divisor / kPlacesInGroup, words);
+    } else {
+      const Entries<kWords> places = *reinterpret_cast<const Entries<kWords>*>(entries);
 #pragma unroll
-    for (int32_t k = 0; k < kWords; ++k) {
-      if (k < span.begin || k >= span.end) continue;
-      const uint16_t* const places = table + within * tiles.places;
-      if constexpr (kSums) {
-        words[k] = sum_places<T>(staged, tile * tile_bytes, places, tiles.places, nothing);
-      } else {
-        const char* const source = staged + (tile * tile_bytes + places[0]);
-        words[k] = places[0] == kNowhere ? s.value : *reinterpret_cast<const T*>(source);
-      }
-      if (++within == tiles.elements.divisor) {
-        within = 0;
-        ++tile;
+      for (int32_t k = 0; k < kWords; ++k) {
+        words[k] = places.at[k] == kNowhere ? s.value : *reinterpret_cast<const T*>(from + places.at[k]);
       }
     }
-    store(span, words);
+    const int32_t rest = extent - vector * kWords;
+    store({destination + vector * kVectorBytes, 0, 0, rest < kWords ? rest : kWords}, words);
   }
 }
 
@@ -213,9 +232,7 @@ __global__ void __launch_bounds__(kTileThreads, kTileBlocks)
   StageLoad<T> load;
   Group group = group_of(s, tiles, blockIdx.x);
   load.begin(s, group);
-  for (uint32_t e = threadIdx.x; e < tiles.elements.divisor; e += kTileThreads) {
-    find_places<T, kSums>(s, tiles, e, table + e * tiles.places);
-  }
+  fill_table<T, kSums>(s, tiles, table);
   if constexpr (kSums) {
     if (threadIdx.x == 0) *nothing = narrow<T>(Compute<T>(-0.0));
   }
@@ -234,6 +251,18 @@ __global__ void __launch_bounds__(kTileThreads, kTileBlocks)
   }
 }
 
+// The tiles of a group, at most `most` and a multiple of `step`, whose vectors fill the threads' rounds best: 24 tiles
+// of 7 x 7 f32 are 294 vectors, and the second round is nearly empty; 20 are 245.
+inline int64_t fullest_group(int64_t most, int64_t step, int64_t tile_bytes) {
+  const auto vectors_of = [&](int64_t tiles) { return ceil_div(tiles * tile_bytes, kVectorBytes); };
+  const auto places_of = [&](int64_t tiles) { return ceil_div(vectors_of(tiles), kTileThreads) * kTileThreads; };
+  int64_t best = most - most % step;
+  for (int64_t tiles = best - step; tiles > 0; tiles -= step) {
+    if (vectors_of(tiles) * places_of(best) > vectors_of(best) * places_of(tiles)) best = tiles;
+  }
+  return best;
+}
+
 // Whether a slice is worth cutting into tiles, and how.
 template <typename T>
 bool cut_into_tiles(const Problem& p, const Slice<T>& s, bool sums, Tiles* tiles) {
@@ -244,9 +273,11 @@ bool cut_into_tiles(const Problem& p, const Slice<T>& s, bool sums, Tiles* tiles
   const DeviceAxis& counted = s.axes[outer];
   if (counted.repeats || counted.count != counted.extent.divisor || counted.source_stride <= 0) return false;
   int64_t elements = 1, places = 1, first = 0, last = 0;
+  int32_t order = s.repeating;
   for (int32_t a = 0; a < outer; ++a) {
     const DeviceAxis& axis = s.axes[a];
     if (!axis.repeats && axis.count == 0) return false;
+    if (sums && axis.repeats && axis.place != --order) return false;
     elements *= axis.extent.divisor;
     const Reach reach = reach_of(p, p.axes[p.rank - 1 - a], axis);
     const int64_t one = reach.first * axis.source_stride, other = reach.last * axis.source_stride;
@@ -266,14 +297,18 @@ bool cut_into_tiles(const Problem& p, const Slice<T>& s, bool sums, Tiles* tiles
   if (sums) places = ceil_div(places, kPlacesInGroup) * kPlacesInGroup;
   const int64_t stretch = last - first + kBytes, room = (kStageVectors - 2) * kVectorBytes;
   // What lies between the tiles' sources is loaded too.
-  if (elements * places > kTablePlaces || counted.source_stride > 2 * stretch || stretch > room) return false;
+  if (counted.source_stride > 2 * stretch || stretch > room) return false;
   int64_t per_block = 1 + (room - stretch) / counted.source_stride;
-  // Groups that begin where vectors do: tiles that together have a whole number of them.
+  // A table is read vector by vector, so that steps and the destination must begin where vectors do.
   int64_t step = 1;
   while (step * elements * kBytes % kVectorBytes != 0) step *= 2;
-  if (per_block > step) per_block -= per_block % step;
+  if (step * elements * places > kTablePlaces || per_block < step) return false;
+  if (reinterpret_cast<uint64_t>(s.destination) % kVectorBytes != 0) return false;
+  per_block = fullest_group(per_block, step, elements * kBytes);
   if (per_block < kFewestTiles || counted.extent.divisor < per_block) return false;
-  tiles->elements = Divider(elements);
+  tiles->elements = static_cast<uint32_t>(elements);
+  tiles->step = static_cast<uint32_t>(step);
+  tiles->vectors = Divider(step * elements * kBytes / kVectorBytes);
   tiles->count = counted.extent.divisor;
   tiles->per_block = static_cast<uint32_t>(per_block);
   tiles->groups = blocks_for(tiles->count, per_block);
@@ -281,8 +316,9 @@ bool cut_into_tiles(const Problem& p, const Slice<T>& s, bool sums, Tiles* tiles
   tiles->begin = first;
   tiles->end = last + kBytes;
   tiles->axes = outer;
-  tiles->places = static_cast<uint32_t>(places);
-  tiles->shared_bytes = static_cast<size_t>((kStageVectors + 1) * kVectorBytes + elements * places * sizeof(uint16_t));
+  tiles->places = Divider(places);
+  const int64_t table_bytes = step * elements * places * static_cast<int64_t>(sizeof(uint16_t));
+  tiles->shared_bytes = static_cast<size_t>((kStageVectors + 1) * kVectorBytes + table_bytes);
   return true;
 }
 

@@ -90,8 +90,8 @@ Status sum_rest(const Problem& p, const TileGrid& tiles, const BackwardBuffers<T
   const uint32_t blocks = static_cast<uint32_t>(device.multiprocessors * kCrowdedBlocks);
   BARACUDA_RETURN_IF_FAILED(launch_early("grid_sample_backward list kernel", fill_lists<C, Index>, 2 * blocks,
                                           kBinThreads, 0, stream, p, tiles, b.grid, s));
-  BARACUDA_RETURN_IF_FAILED(launch_early("grid_sample_backward sort kernel", sort_lists<C, Index>, blocks,
-                                          kSortThreads, 0, stream, p, tiles, b.grid, s));
+  BARACUDA_RETURN_IF_FAILED(launch_early("grid_sample_backward sort kernel", sort_lists<C, Index>,
+                                         static_cast<uint32_t>(device.multiprocessors), kSortThreads<Index>, 0, stream, p, tiles, b.grid, s));
   return launch_early("grid_sample_backward crowded kernel", sum_crowded<T, Index>, 2 * blocks, kSumThreads, 0, stream,
                        p, tiles, b, s);
 }

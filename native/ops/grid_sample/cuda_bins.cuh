@@ -203,11 +203,8 @@ __device__ Index append(Tile tile, TileRecord<Index>* records, Index TileRecord<
   return __shfl_sync(kFullWarp, base, head) + (lane - head);
 }
 
-// Channels of a sample whose values are asked for together.
-constexpr int kSlopeChannels = 4;
-
-// The gradient to one sample's position, all channels.
-template <typename T>
+// The gradient to one sample's position, all channels, of which the values of kSlopeChannels are asked for together.
+template <int kSlopeChannels, typename T>
 __device__ __forceinline__ void sum_slopes(const Problem& p, const BackwardBuffers<T>& b, int64_t i, int64_t image,
                                            int64_t sample, const Position<Compute<T>>& at) {
   using C = Compute<T>;
@@ -300,7 +297,7 @@ __global__ void __launch_bounds__(kBinThreads, kSlopes && sizeof(Compute<T>) == 
       if (touched.home < 0) {
         b.grad_grid[2 * i] = b.grad_grid[2 * i + 1] = C(0);
       } else if (kSlopes) {
-        sum_slopes(p, b, i, at.quotient, at.remainder, position);
+        sum_slopes<kNarrowChannels>(p, b, i, at.quotient, at.remainder, position);
       }
     }
 #pragma unroll

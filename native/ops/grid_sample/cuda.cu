@@ -4,6 +4,7 @@
 #include "ops/grid_sample/cuda_crowded.cuh"
 #include "ops/grid_sample/cuda_lists.cuh"
 #include "ops/grid_sample/cuda_narrow.cuh"
+#include "ops/grid_sample/cuda_sparse.cuh"
 #include "ops/grid_sample/cuda_tiles.cuh"
 #include "ops/grid_sample/launch.h"
 
@@ -76,8 +77,9 @@ Status sum_staged(const Problem& p, const TileGrid& tiles, const BackwardBuffers
     return launch_early("grid_sample_backward narrow kernel", sum_narrow<T, kCapacity>,
                          static_cast<uint32_t>(tiles.total), kNarrowThreads, 0, stream, p, tiles, b, s);
   }
-  return launch_early("grid_sample_backward kernel", sum_tiles<T, kCapacity>,
-                       static_cast<uint32_t>(staged_blocks(p, tiles)), kTileThreads, 0, stream, p, tiles, b, s);
+  const auto sum = kCapacity == kUsualCapacity && is_sparse(p) ? sum_sparse<T, kUsualCapacity> : sum_tiles<T, kCapacity>;
+  return launch_early("grid_sample_backward kernel", sum, static_cast<uint32_t>(staged_blocks(p, tiles)), kTileThreads,
+                      0, stream, p, tiles, b, s);
 }
 
 // The tiles that are not. Where no tile is crowded these launches end at once.
@@ -102,11 +104,13 @@ Status sum_all(const Problem& p, const BackwardBuffers<T>& b, void* workspace, S
   constexpr bool kStages = sizeof(Index) == 4;
   const Storage<C, Index> s(p, workspace);
   const TileGrid tiles(p);
-  const cudaError_t cleared = cudaMemsetAsync(s.totals, 0, s.cleared_bytes, static_cast<cudaStream_t>(stream));
-  if (cleared != cudaSuccess) return cuda_failure(cleared, "grid_sample_backward counters");
+  const int64_t counters = static_cast<int64_t>(s.cleared_bytes / sizeof(uint4));
+  BARACUDA_RETURN_IF_FAILED(launch_kernel("grid_sample_backward counter kernel", clear_counters,
+                                          blocks_for(counters, kClearThreads), kClearThreads, 0, stream, counters,
+                                          reinterpret_cast<uint4*>(s.totals)));
   const auto bin = is_narrow(p) ? bin_samples<T, Index, kStages, true> : bin_samples<T, Index, kStages, false>;
-  BARACUDA_RETURN_IF_FAILED(launch_kernel("grid_sample_backward bin kernel", bin,
-                                          blocks_for(p.n * p.samples, kBinThreads), kBinThreads, 0, stream, p, tiles, b,
+  BARACUDA_RETURN_IF_FAILED(launch_early("grid_sample_backward bin kernel", bin,
+                                         blocks_for(p.n * p.samples, kBinThreads), kBinThreads, 0, stream, p, tiles, b,
                                           s));
   if constexpr (kStages) {
     BARACUDA_RETURN_IF_FAILED(s.capacity == kUsualCapacity

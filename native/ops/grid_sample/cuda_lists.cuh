@@ -21,6 +21,7 @@ constexpr int kReserveThreads = 256;
 // For problems in which nothing is staged: every tile is crowded.
 template <typename C, typename Index>
 __global__ void __launch_bounds__(kReserveThreads) reserve_lists(TileGrid tiles, Storage<C, Index> s) {
+  let_kernel_after_start();
   wait_for_kernel_before();
   for (int64_t tile = grid_thread(); tile < tiles.total; tile += grid_threads()) reserve_list(s, tile);
 }
@@ -29,6 +30,7 @@ __global__ void __launch_bounds__(kReserveThreads) reserve_lists(TileGrid tiles,
 template <typename C, typename Index>
 __global__ void __launch_bounds__(kBinThreads)
     fill_lists(Problem p, TileGrid tiles, const C* grid, Storage<C, Index> s) {
+  let_kernel_after_start();
   wait_for_kernel_before();
   if (s.totals->crowded == 0) return;
   const int64_t total = p.n * p.samples;
@@ -389,6 +391,7 @@ __global__ void __launch_bounds__(kSortThreads<Index>)
   constexpr int kThreads = kSortThreads<Index>, kWarps = kSortWarps<Index>;
   __shared__ SortShared<Index> shared;
   const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
+  let_kernel_after_start();
   wait_for_kernel_before();
   const int64_t crowded = static_cast<int64_t>(s.totals->crowded);
   for (int64_t job = blockIdx.x; job < crowded; job += gridDim.x) {

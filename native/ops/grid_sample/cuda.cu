@@ -2,6 +2,7 @@
 // grid_sample on CUDA: the forward, one thread a sample for some channels, and the backward's launches.
 #include "ops/grid_sample/cuda_bins.cuh"
 #include "ops/grid_sample/cuda_crowded.cuh"
+#include "ops/grid_sample/cuda_interleave.cuh"
 #include "ops/grid_sample/cuda_lists.cuh"
 #include "ops/grid_sample/cuda_narrow.cuh"
 #include "ops/grid_sample/cuda_sparse.cuh"
@@ -69,6 +70,9 @@ __global__ void __launch_bounds__(kZeroThreads) write_zeros(int64_t count, T* ou
 // none.
 constexpr int kCrowdedBlocks = 4;
 
+// Blocks per multiprocessor of the copy to blocks of channels, mostly idle.
+constexpr int kInterleaveBlocks = 6;
+
 // The tiles that are staged in shared memory. Learns which ones are crowded.
 template <int kCapacity, typename T>
 Status sum_staged(const Problem& p, const TileGrid& tiles, const BackwardBuffers<T>& b,
@@ -76,6 +80,13 @@ Status sum_staged(const Problem& p, const TileGrid& tiles, const BackwardBuffers
   if (is_narrow(p)) {
     return launch_early("grid_sample_backward narrow kernel", sum_narrow<T, kCapacity>,
                          static_cast<uint32_t>(tiles.total), kNarrowThreads, 0, stream, p, tiles, b, s);
+  }
+  if (s.blocks != nullptr) {
+    DeviceTraits device;
+    BARACUDA_RETURN_IF_FAILED(device_traits(&device));
+    BARACUDA_RETURN_IF_FAILED(launch_early("grid_sample_backward interleave kernel", interleave_channels<T>,
+                                           static_cast<uint32_t>(device.multiprocessors * kInterleaveBlocks),
+                                           kInterleaveThreads, 0, stream, p, b.grad_output, s));
   }
   const auto sum = kCapacity == kUsualCapacity && is_sparse(p) ? sum_sparse<T, kUsualCapacity> : sum_tiles<T, kCapacity>;
   return launch_early("grid_sample_backward kernel", sum, static_cast<uint32_t>(staged_blocks(p, tiles)), kTileThreads,
@@ -102,7 +113,7 @@ template <typename T, typename Index>
 Status sum_all(const Problem& p, const BackwardBuffers<T>& b, void* workspace, Stream stream) {
   using C = Compute<T>;
   constexpr bool kStages = sizeof(Index) == 4;
-  const Storage<C, Index> s(p, workspace);
+  const Storage<C, Index> s(p, sizeof(T), workspace);
   const TileGrid tiles(p);
   const int64_t counters = static_cast<int64_t>(s.cleared_bytes / sizeof(uint4));
   BARACUDA_RETURN_IF_FAILED(launch_kernel("grid_sample_backward counter kernel", clear_counters,
@@ -147,8 +158,8 @@ template <typename T>
 size_t bytes_of(const Problem& p, const BackwardBuffers<T>*) {
   using C = Compute<T>;
   if (p.input_numel == 0 || p.samples == 0) return 0;
-  return fits_staging(p) ? Storage<C, uint32_t>(p, nullptr).bytes
-                              : Storage<C, unsigned long long>(p, nullptr).bytes;
+  return fits_staging(p) ? Storage<C, uint32_t>(p, sizeof(T), nullptr).bytes
+                              : Storage<C, unsigned long long>(p, sizeof(T), nullptr).bytes;
 }
 
 }  // namespace

@@ -146,10 +146,10 @@ __device__ __forceinline__ void wait_for_copies() {
 }
 
 // Brings in the steps, one after the other: begin() starts the next, finish() waits for it. Before other threads read
-// it, the block synchronises.
-template <typename T, int kCapacity>
+// it, the block synchronises. With kBlocks gradients come from blocks of channels, two steps each.
+template <typename T, int kCapacity, bool kBlocks>
 struct Stager {
-  const T* gradients;  // the next step's first planes
+  const T* gradients;  // the next step's first planes or blocks
   const T* input;      // from the tile's first pixel on
 
   // Starts to load a step of `channels` (kStep or more: a full one, 0 or less: none).
@@ -160,7 +160,11 @@ struct Stager {
     } else if (channels > 0) {
       load<false>(p, layout, channels, buffer, shared);
     }
-    gradients += kStep<T> * p.samples;
+    if (kBlocks) {
+      gradients += buffer * kBlock * p.samples;  // odd steps, in buffer 1, end a block
+    } else {
+      gradients += kStep<T> * p.samples;
+    }
     input += kStep<T> * p.pixels;
   }
 
@@ -169,6 +173,9 @@ struct Stager {
   }
 
  private:
+  static constexpr int kBlock = kBlockBytes / static_cast<int>(sizeof(T));
+  static_assert(kBlock == 2 * kStep<T> && (PatchValues<T>::kPlanes || !kBlocks));
+
   // A place's values through registers.
   template <bool kFull>
   __device__ __forceinline__ static StepValues<T> gather(const T* at, int64_t plane, int channels) {
@@ -188,9 +195,12 @@ struct Stager {
     for (int round = 0; round < kRounds<kCapacity>; ++round) {
       const int slot = round * kTileThreads + static_cast<int>(threadIdx.x);
       if (slot >= layout.count) continue;
-      const T* at = gradients + (shared.samples[slot] & ~kHome<uint32_t>);
+      const int64_t sample = shared.samples[slot] & ~kHome<uint32_t>;
+      const T* at = gradients + (kBlocks ? sample * kBlock + buffer * kStep<T> : sample);
       StepValues<T>& to = shared.gradients[buffer][slot];
-      if constexpr (PatchValues<T>::kPlanes) {
+      if constexpr (kBlocks) {
+        copy_async<sizeof(to)>(&to, at);
+      } else if constexpr (PatchValues<T>::kPlanes) {
 #pragma unroll
         for (int k = 0; k < kStep<T>; ++k, at += p.samples) {
           if (kFull || k < channels) copy_async<sizeof(T)>(&to.words[k * (sizeof(T) / 4)], at);

@@ -384,7 +384,8 @@ __device__ void clear_tile(const Problem& p, const TileWork& work, T* tile_outpu
   for (int k = 0; k < work.channels; ++k) output[k * p.pixels] = narrow<T>(Compute<T>(0));
 }
 
-template <typename T, int kCapacity>
+// Both gradients of a tile; reserves its list if it is crowded. With kBlocks upstream gradients are in s.blocks.
+template <bool kBlocks, typename T, int kCapacity>
 __device__ void sum_tile(const Problem& p, const TileGrid& tiles, const TileWork& work, const BackwardBuffers<T>& b,
                          const Storage<Compute<T>, uint32_t>& s, TileShared<T, kCapacity>& shared) {
   using C = Compute<T>;
@@ -414,8 +415,14 @@ __device__ void sum_tile(const Problem& p, const TileGrid& tiles, const TileWork
   for (int round = 0; round < kRounds<kCapacity>; ++round) {
     samples[round] = home_sample(p, place, layout, round * kTileThreads + static_cast<int>(threadIdx.x), shared);
   }
-  Stager<T, kCapacity> stager;
-  stager.gradients = b.grad_output + plane * p.samples;
+  Stager<T, kCapacity, kBlocks> stager;
+  if constexpr (kBlocks) {
+    constexpr int kBlock = kBlockBytes / static_cast<int>(sizeof(T));
+    const int64_t block = static_cast<int64_t>(place.image) * ((p.c + kBlock - 1) / kBlock) + work.channel / kBlock;
+    stager.gradients = reinterpret_cast<const T*>(s.blocks) + block * p.samples * kBlock;
+  } else {
+    stager.gradients = b.grad_output + plane * p.samples;
+  }
   stager.input = b.input + plane * p.pixels + first_pixel;
   __syncthreads();  // the pixels are found
   stager.begin(p, layout, work.channels, 0, shared);
@@ -455,7 +462,11 @@ __global__ void __launch_bounds__(kTileThreads, kResident<T, kCapacity>)
     shared.item = has_chunks ? static_cast<int64_t>(atomicAdd(&s.totals->tickets, Counter{1})) : blockIdx.x;
   }
   __syncthreads();
-  sum_tile(p, tiles, TileWork(p, tiles, shared.item), b, s, shared);
+  if (PatchValues<T>::kPlanes && is_scattered(p, *s.totals)) {
+    sum_tile<PatchValues<T>::kPlanes>(p, tiles, TileWork(p, tiles, shared.item), b, s, shared);
+  } else {
+    sum_tile<false>(p, tiles, TileWork(p, tiles, shared.item), b, s, shared);
+  }
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include "ops/grid_sample/cuda_interleave.cuh"
 #include "ops/grid_sample/cuda_lists.cuh"
 #include "ops/grid_sample/cuda_narrow.cuh"
+#include "ops/grid_sample/cuda_planes.cuh"
 #include "ops/grid_sample/cuda_sparse.cuh"
 #include "ops/grid_sample/cuda_tiles.cuh"
 #include "ops/grid_sample/launch.h"
@@ -53,6 +54,14 @@ __global__ void __launch_bounds__(kForwardThreads) sample_images(Problem p, Forw
 
 template <typename T>
 Status run(const Problem& p, const ForwardBuffers<T>& b, void*, Stream stream) {
+  DeviceTraits device;
+  BARACUDA_RETURN_IF_FAILED(device_traits(&device));
+  if (takes_planes<T>(p, device)) {
+    const size_t bytes = static_cast<size_t>(plane_bytes<T>(p));
+    BARACUDA_RETURN_IF_FAILED(allow_shared_bytes("grid_sample plane kernel", sample_planes<T>, bytes));
+    return launch_kernel("grid_sample plane kernel", sample_planes<T>, blocks_for(int64_t{p.n} * p.c, 1), kPlaneThreads,
+                         bytes, stream, p, b);
+  }
   const int64_t sample_blocks = (p.n * p.samples + kForwardThreads - 1) / kForwardThreads;
   const int64_t channel_groups = (p.c + kForwardChannels - 1) / kForwardChannels;
   return launch_kernel("grid_sample kernel", sample_images<T>, blocks_for(sample_blocks * channel_groups, 1),

@@ -52,9 +52,12 @@ struct alignas(16) StepValues : PlaceValues<T, 4> {
   }
 };
 
-// The pixels of a tile's input: with the next row and column.
-constexpr int kPatchColumns = kTileWidth + 1;
-constexpr int kPatchPixels = kPatchColumns * (kTileHeight + 1);
+// The pixels of a tile's input: with the next row and column. Rows of wider values begin at multiples of 16 bytes.
+constexpr int kPatchRows = kTileHeight + 1;
+template <typename T>
+constexpr int kPatchPitch = kTileWidth + (sizeof(T) >= 4 ? 4 : 1);
+template <typename T>
+constexpr int kPatchPlaces = kPatchPitch<T> * kPatchRows;
 
 // A thread is a pixel, a sample of each of these rounds, and fills a place of each of those.
 template <int kCapacity>
@@ -66,17 +69,31 @@ struct alignas(2 * sizeof(C)) Fractions {
 };
 
 // What of a tile's input is staged: the whole patch, or, when that is less, the four pixels of each sample.
+template <typename T>
 struct PatchLayout {
   int count;     // samples
   int row_step;  // from a tap to that below
-  int pixels;
+  int copies;    // of one pixel, or of kEach
   bool whole;
+  bool wide;  // the whole patch, 16 bytes at a time but for its last column
 
-  __device__ explicit PatchLayout(int samples)
+  static constexpr int kEach = 16 / static_cast<int>(sizeof(T));
+  static constexpr int kRowCopies = kTileWidth / kEach;
+  static constexpr int kWideCopies = kRowCopies * kPatchRows;
+
+  __device__ PatchLayout(const Problem& p, int samples, const T* input)
       : count(samples),
-        row_step(4 * samples > kPatchPixels ? kPatchColumns : 2),
-        pixels(4 * samples > kPatchPixels ? kPatchPixels : 4 * samples),
-        whole(4 * samples > kPatchPixels) {}
+        whole(4 * samples > kPatchPlaces<T>),
+        wide(sizeof(T) >= 4 && whole && p.input_w % kEach == 0 && reinterpret_cast<uintptr_t>(input) % 16 == 0) {
+    row_step = whole ? kPatchPitch<T> : 2;
+    copies = wide ? kWideCopies + kPatchRows : whole ? kPatchPlaces<T> : 4 * samples;
+  }
+  // Where a copy goes: a place of the patch.
+  __device__ __forceinline__ int place(int copy) const {
+    if (!wide) return copy;
+    if (copy >= kWideCopies) return (copy - kWideCopies) * kPatchPitch<T> + kTileWidth;
+    return copy / kRowCopies * kPatchPitch<T> + copy % kRowCopies * kEach;
+  }
 };
 
 // A step of a tile's input. 16-bit values lie as half places, two loads a tap; wider ones, which are copied in the
@@ -84,8 +101,8 @@ struct PatchLayout {
 template <typename T>
 union PatchValues {
   static constexpr bool kPlanes = sizeof(T) >= 4;
-  T planes[kPlanes ? kStep<T> : 1][kPatchPixels];
-  alignas(8) PlaceValues<T, 2> halves[kPlanes ? 1 : 2][kPatchPixels];
+  alignas(16) T planes[kPlanes ? kStep<T> : 1][kPatchPlaces<T>];
+  alignas(8) PlaceValues<T, 2> halves[kPlanes ? 1 : 2][kPatchPlaces<T>];
   __device__ PatchValues() {}
 };
 
@@ -100,7 +117,7 @@ struct TileShared {
   PatchValues<T> patches[2];
   Fractions<Compute<T>> fractions[kCapacity];  // by slot, as are the next ones
   uint32_t samples[kCapacity];                 // with kHome
-  uint32_t pixels[kPatchPixels];
+  uint32_t pixels[kPatchPlaces<T>];            // by copy
   int8_t low_x[kCapacity], low_y[kCapacity];   // of the first tap, in the tile
   uint32_t starts[kTilePixels + 1];            // of a pixel's entries; first its count
   uint32_t warp_sums[kTileWarps];
@@ -112,11 +129,12 @@ struct TileShared {
 constexpr uint32_t kNoPixel = ~uint32_t{0};
 
 template <typename T, int kCapacity>
-__device__ void find_pixels(const Problem& p, const TilePlace& place, const PatchLayout& layout,
+__device__ void find_pixels(const Problem& p, const TilePlace& place, const PatchLayout<T>& layout,
                             TileShared<T, kCapacity>& shared) {
-  for (int i = threadIdx.x; i < layout.pixels; i += kTileThreads) {
-    int row = i / kPatchColumns, column = i % kPatchColumns;
-    bool needed = true;
+  for (int i = threadIdx.x; i < layout.copies; i += kTileThreads) {
+    const int to = layout.place(i);
+    int row = to / kPatchPitch<T>, column = to % kPatchPitch<T>;
+    bool needed = column <= kTileWidth;
     if (!layout.whole) {
       const int slot = i / 4;
       row = shared.low_y[slot] + i / 2 % 2;
@@ -153,7 +171,7 @@ struct Stager {
   const T* input;      // from the tile's first pixel on
 
   // Starts to load a step of `channels` (kStep or more: a full one, 0 or less: none).
-  __device__ __forceinline__ void begin(const Problem& p, const PatchLayout& layout, int channels, int buffer,
+  __device__ __forceinline__ void begin(const Problem& p, const PatchLayout<T>& layout, int channels, int buffer,
                                         TileShared<T, kCapacity>& shared) {
     if (channels >= kStep<T>) {
       load<true>(p, layout, channels, buffer, shared);
@@ -189,7 +207,7 @@ struct Stager {
   }
 
   template <bool kFull>
-  __device__ __forceinline__ void load(const Problem& p, const PatchLayout& layout, int channels, int buffer,
+  __device__ __forceinline__ void load(const Problem& p, const PatchLayout<T>& layout, int channels, int buffer,
                                        TileShared<T, kCapacity>& shared) const {
 #pragma unroll
     for (int round = 0; round < kRounds<kCapacity>; ++round) {
@@ -209,14 +227,24 @@ struct Stager {
         gather<kFull>(at, p.samples, channels).store(&to);
       }
     }
+    // From the last thread on: the first ones have more samples.
 #pragma unroll 1
-    for (int pixel = threadIdx.x; pixel < layout.pixels; pixel += kTileThreads) {
-      if (shared.pixels[pixel] == kNoPixel) continue;
-      const T* at = input + shared.pixels[pixel];
+    for (int i = kTileThreads - 1 - static_cast<int>(threadIdx.x); i < layout.copies; i += kTileThreads) {
+      if (shared.pixels[i] == kNoPixel) continue;
+      const T* at = input + shared.pixels[i];
+      const int pixel = layout.place(i);
       if constexpr (PatchValues<T>::kPlanes) {
+        T* const to = &shared.patches[buffer].planes[0][pixel];
+        if (layout.wide && i < PatchLayout<T>::kWideCopies) {
 #pragma unroll
-        for (int k = 0; k < kStep<T>; ++k, at += p.pixels) {
-          if (kFull || k < channels) copy_async<sizeof(T)>(&shared.patches[buffer].planes[k][pixel], at);
+          for (int k = 0; k < kStep<T>; ++k, at += p.pixels) {
+            if (kFull || k < channels) copy_async<16>(to + k * kPatchPlaces<T>, at);
+          }
+        } else {
+#pragma unroll
+          for (int k = 0; k < kStep<T>; ++k, at += p.pixels) {
+            if (kFull || k < channels) copy_async<sizeof(T)>(to + k * kPatchPlaces<T>, at);
+          }
         }
       } else {
         const StepValues<T> values = gather<kFull>(at, p.pixels, channels);

@@ -203,7 +203,7 @@ struct HomeSample {
   static constexpr int kTapFlags = 8;
   static constexpr uint32_t kPixelMask = 0xffff;
   // A first tap may lie above and left of the patch.
-  static constexpr int kPixelBias = kPatchColumns + 1;
+  static constexpr int kPixelBias = kPatchPitch<C> + 1;
 
   __device__ bool at_home() const { return packed != 0; }
   __device__ int pixel() const { return static_cast<int>(packed >> kTapFlags & kPixelMask) - kPixelBias; }
@@ -215,7 +215,7 @@ struct HomeSample {
 };
 
 template <typename T, int kCapacity>
-__device__ HomeSample<Compute<T>> home_sample(const Problem& p, const TilePlace& place, const PatchLayout& layout,
+__device__ HomeSample<Compute<T>> home_sample(const Problem& p, const TilePlace& place, const PatchLayout<T>& layout,
                                               int slot, const TileShared<T, kCapacity>& shared) {
   using C = Compute<T>;
   HomeSample<C> sample{};
@@ -230,7 +230,7 @@ __device__ HomeSample<Compute<T>> home_sample(const Problem& p, const TilePlace&
     taps |= static_cast<uint32_t>(x_taps.weight[tap] != C(0)) << tap;
     taps |= static_cast<uint32_t>(y_taps.weight[tap] != C(0)) << (4 + tap);
   }
-  const int first = HomeSample<C>::kPixelBias + (layout.whole ? y * kPatchColumns + x : 4 * slot);
+  const int first = HomeSample<C>::kPixelBias + (layout.whole ? y * kPatchPitch<T> + x : 4 * slot);
   sample.packed = HomeSample<C>::kPresent | static_cast<uint32_t>(first) << HomeSample<C>::kTapFlags | taps;
   return sample;
 }
@@ -280,7 +280,7 @@ __device__ __forceinline__ void add_step(HomeSample<Compute<T>>& sample, int cha
     const T* lower = upper + row_step;
     add_slopes<kFull, kStep<T>>(
         sample, channels, at,
-        [&](int i, int k) { return (i / 2 == 0 ? upper : lower)[k * kPatchPixels + i % 2]; },
+        [&](int i, int k) { return (i / 2 == 0 ? upper : lower)[k * kPatchPlaces<T> + i % 2]; },
         [&](int k) { return upstream.get(k); });
   } else {
     constexpr int kHalf = kStep<T> / 2;
@@ -407,7 +407,7 @@ __device__ void sum_tile(const Problem& p, const TileGrid& tiles, const TileWork
     if (work.chunk == 0 && threadIdx.x == 0) reserve_list(s, work.tile);
     return;
   }
-  const PatchLayout layout(count);
+  const PatchLayout<T> layout(p, count, b.input);
   find_pixels(p, place, layout, shared);
   const PixelList<C> list = sort_entries(shared);
   HomeSample<C> samples[kRounds<kCapacity>];

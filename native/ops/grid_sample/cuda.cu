@@ -2,10 +2,8 @@
 // grid_sample on CUDA: the forward, one thread a sample for some channels, and the backward's launches.
 #include "ops/grid_sample/cuda_bins.cuh"
 #include "ops/grid_sample/cuda_crowded.cuh"
-#include "ops/grid_sample/cuda_interleave.cuh"
 #include "ops/grid_sample/cuda_lists.cuh"
 #include "ops/grid_sample/cuda_narrow.cuh"
-#include "ops/grid_sample/cuda_planes.cuh"
 #include "ops/grid_sample/cuda_sparse.cuh"
 #include "ops/grid_sample/cuda_tiles.cuh"
 #include "ops/grid_sample/launch.h"
@@ -54,14 +52,6 @@ __global__ void __launch_bounds__(kForwardThreads) sample_images(Problem p, Forw
 
 template <typename T>
 Status run(const Problem& p, const ForwardBuffers<T>& b, void*, Stream stream) {
-  DeviceTraits device;
-  BARACUDA_RETURN_IF_FAILED(device_traits(&device));
-  if (takes_planes<T>(p, device)) {
-    const size_t bytes = static_cast<size_t>(plane_bytes<T>(p));
-    BARACUDA_RETURN_IF_FAILED(allow_shared_bytes("grid_sample plane kernel", sample_planes<T>, bytes));
-    return launch_kernel("grid_sample plane kernel", sample_planes<T>, blocks_for(int64_t{p.n} * p.c, 1), kPlaneThreads,
-                         bytes, stream, p, b);
-  }
   const int64_t sample_blocks = (p.n * p.samples + kForwardThreads - 1) / kForwardThreads;
   const int64_t channel_groups = (p.c + kForwardChannels - 1) / kForwardChannels;
   return launch_kernel("grid_sample kernel", sample_images<T>, blocks_for(sample_blocks * channel_groups, 1),
@@ -79,9 +69,6 @@ __global__ void __launch_bounds__(kZeroThreads) write_zeros(int64_t count, T* ou
 // none.
 constexpr int kCrowdedBlocks = 4;
 
-// Blocks per multiprocessor of the copy to blocks of channels, mostly idle.
-constexpr int kInterleaveBlocks = 6;
-
 // The tiles that are staged in shared memory. Learns which ones are crowded.
 template <int kCapacity, typename T>
 Status sum_staged(const Problem& p, const TileGrid& tiles, const BackwardBuffers<T>& b,
@@ -90,14 +77,8 @@ Status sum_staged(const Problem& p, const TileGrid& tiles, const BackwardBuffers
     return launch_early("grid_sample_backward narrow kernel", sum_narrow<T, kCapacity>,
                          static_cast<uint32_t>(tiles.total), kNarrowThreads, 0, stream, p, tiles, b, s);
   }
-  if (s.blocks != nullptr) {
-    DeviceTraits device;
-    BARACUDA_RETURN_IF_FAILED(device_traits(&device));
-    BARACUDA_RETURN_IF_FAILED(launch_early("grid_sample_backward interleave kernel", interleave_channels<T>,
-                                           static_cast<uint32_t>(device.multiprocessors * kInterleaveBlocks),
-                                           kInterleaveThreads, 0, stream, p, b.grad_output, s));
-  }
-  const auto sum = kCapacity == kUsualCapacity && is_sparse(p) ? sum_sparse<T, kUsualCapacity> : sum_tiles<T, kCapacity>;
+  const bool sparse = kCapacity == kUsualCapacity && is_sparse(p);
+  const auto sum = sparse ? sum_sparse<T, kUsualCapacity> : sum_tiles<T, kCapacity>;
   return launch_early("grid_sample_backward kernel", sum, static_cast<uint32_t>(staged_blocks(p, tiles)), kTileThreads,
                       0, stream, p, tiles, b, s);
 }
@@ -113,7 +94,8 @@ Status sum_rest(const Problem& p, const TileGrid& tiles, const BackwardBuffers<T
   BARACUDA_RETURN_IF_FAILED(launch_early("grid_sample_backward list kernel", fill_lists<C, Index>, 2 * blocks,
                                           kBinThreads, 0, stream, p, tiles, b.grid, s));
   BARACUDA_RETURN_IF_FAILED(launch_early("grid_sample_backward sort kernel", sort_lists<C, Index>,
-                                         static_cast<uint32_t>(device.multiprocessors), kSortThreads<Index>, 0, stream, p, tiles, b.grid, s));
+                                         static_cast<uint32_t>(device.multiprocessors), kSortThreads<Index>, 0,
+                                         stream, p, tiles, b.grid, s));
   return launch_early("grid_sample_backward crowded kernel", sum_crowded<T, Index>, 2 * blocks, kSumThreads, 0, stream,
                        p, tiles, b, s);
 }
@@ -122,7 +104,7 @@ template <typename T, typename Index>
 Status sum_all(const Problem& p, const BackwardBuffers<T>& b, void* workspace, Stream stream) {
   using C = Compute<T>;
   constexpr bool kStages = sizeof(Index) == 4;
-  const Storage<C, Index> s(p, sizeof(T), workspace);
+  const Storage<C, Index> s(p, workspace);
   const TileGrid tiles(p);
   const int64_t counters = static_cast<int64_t>(s.cleared_bytes / sizeof(uint4));
   BARACUDA_RETURN_IF_FAILED(launch_kernel("grid_sample_backward counter kernel", clear_counters,
@@ -131,7 +113,7 @@ Status sum_all(const Problem& p, const BackwardBuffers<T>& b, void* workspace, S
   const auto bin = is_narrow(p) ? bin_samples<T, Index, kStages, true> : bin_samples<T, Index, kStages, false>;
   BARACUDA_RETURN_IF_FAILED(launch_early("grid_sample_backward bin kernel", bin,
                                          blocks_for(p.n * p.samples, kBinThreads), kBinThreads, 0, stream, p, tiles, b,
-                                          s));
+                                         s));
   if constexpr (kStages) {
     BARACUDA_RETURN_IF_FAILED(s.capacity == kUsualCapacity
                                   ? sum_staged<kUsualCapacity>(p, tiles, b, s, stream)
@@ -167,8 +149,8 @@ template <typename T>
 size_t bytes_of(const Problem& p, const BackwardBuffers<T>*) {
   using C = Compute<T>;
   if (p.input_numel == 0 || p.samples == 0) return 0;
-  return fits_staging(p) ? Storage<C, uint32_t>(p, sizeof(T), nullptr).bytes
-                              : Storage<C, unsigned long long>(p, sizeof(T), nullptr).bytes;
+  return fits_staging(p) ? Storage<C, uint32_t>(p, nullptr).bytes
+                              : Storage<C, unsigned long long>(p, nullptr).bytes;
 }
 
 }  // namespace

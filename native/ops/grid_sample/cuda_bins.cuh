@@ -89,38 +89,13 @@ struct alignas(32) TileRecord {
   Index taken;      // crowded: samples listed so far; else: chunks of channels finished, in order
 };
 
-// Sums over the crowded tiles, the tickets that the staged tiles' owners draw, and how samples follow each other.
+// Sums over the crowded tiles, and the tickets that the staged tiles' owners draw.
 struct alignas(32) Totals {
   Counter crowded;  // tiles
   Counter listed;   // samples
   Counter entries;  // taps
   Counter tickets;
-  Counter runs;  // of consecutive samples in one tile, in every kWatched-th warp of samples
 };
-
-constexpr int kWatched = 16;
-
-// Whether neighbouring samples mostly lie in different tiles. Changes speed alone.
-__device__ __forceinline__ bool is_scattered(const Problem& p, const Totals& totals) {
-  constexpr Counter kMostRuns = 16;  // of a warp
-  const Counter watched = static_cast<Counter>((p.n * p.samples + 32 * kWatched - 1) / (32 * kWatched));
-  return totals.runs > watched * kMostRuns;
-}
-
-// Whether nearly all tiles have few samples.
-inline bool is_sparse(const Problem& p) {
-  constexpr int64_t kReached = (kTileWidth + 1) * (kTileHeight + 1), kExpected = 40;
-  return p.samples / kExpected * kReached <= p.pixels;
-}
-
-// Bytes of a block of channels: a sector of memory.
-constexpr int kBlockBytes = 32;
-
-// Whether scattered samples' gradients may be copied to blocks of channels. Those of 16 bits never are: their tiles'
-// kernel has no registers left for it.
-inline bool may_interleave(const Problem& p, int64_t element_bytes) {
-  return element_bytes >= 4 && p.c >= 8 && !is_sparse(p);
-}
 
 // How a list marks the samples that are at home in its tile.
 template <typename Index>
@@ -151,10 +126,8 @@ struct Storage {
   Index* begins;         // [tile][pixel + 1]: where a pixel's contributions begin, from the tile's entries
   Index* entry_samples;  // [4 samples]: contributions by tile, pixel and sample
   C* entry_weights;      // [4 samples]
-  uint4* blocks;         // [image][block of channels][sample][half], or null: grad_output of scattered samples
 
-  // `element_bytes` are those of grad_output.
-  Storage(const Problem& p, int64_t element_bytes, void* workspace) {
+  Storage(const Problem& p, void* workspace) {
     const TileGrid tiles(p);
     const int64_t samples = p.n * p.samples;
     WorkspaceLayout layout;
@@ -168,11 +141,6 @@ struct Storage {
     begins = take<Index>(layout, workspace, tiles.total * (kTilePixels + 1));
     entry_samples = take<Index>(layout, workspace, 4 * samples);
     entry_weights = take<C>(layout, workspace, 4 * samples);
-    blocks = nullptr;
-    if (sizeof(Index) == 4 && may_interleave(p, element_bytes)) {
-      const int64_t channel_blocks = (p.c * element_bytes + kBlockBytes - 1) / kBlockBytes;
-      blocks = take<uint4>(layout, workspace, channel_blocks * (kBlockBytes / sizeof(uint4)) * samples);
-    }
     bytes = layout.bytes();
   }
 
@@ -341,13 +309,7 @@ __global__ void __launch_bounds__(kBinThreads, kSlopes && sizeof(Compute<T>) == 
         sum_slopes<kNarrowChannels>(p, b, i, at.quotient, at.remainder, position);
       }
     }
-    const Tile home_before = __shfl_up_sync(kFullWarp, touched.home, 1);
-    const bool starts_run = touched.home >= 0 && (threadIdx.x % 32 == 0 || home_before != touched.home);
-    const unsigned runs = __ballot_sync(kFullWarp, starts_run);
     wait_for_kernel_before();  // it clears the counters, and knows nothing of what was read and written so far
-    if (s.blocks != nullptr && threadIdx.x % 32 == 0 && (base + threadIdx.x) / 32 % kWatched == 0) {
-      atomicAdd(&s.totals->runs, static_cast<Counter>(__popc(runs)));
-    }
 #pragma unroll
     for (int k = 0; k < 4; ++k) {
       const Tile tile = touched.tile(k, tiles);

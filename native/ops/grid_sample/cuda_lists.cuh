@@ -391,6 +391,7 @@ __global__ void __launch_bounds__(kSortThreads<Index>)
   constexpr int kThreads = kSortThreads<Index>, kWarps = kSortWarps<Index>;
   __shared__ SortShared<Index> shared;
   const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
+  // Does not let the next kernel start: its blocks would crowd on the few multiprocessors that have no list.
   wait_for_kernel_before();
   const int64_t crowded = static_cast<int64_t>(s.totals->crowded);
   for (int64_t job = blockIdx.x; job < crowded; job += gridDim.x) {

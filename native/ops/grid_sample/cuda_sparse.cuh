@@ -11,6 +11,12 @@ namespace {
 // A tile with at most so many samples is sparse.
 constexpr int kSparse = 64;
 
+// Whether most tiles are sparse by far.
+inline bool is_sparse(const Problem& p) {
+  constexpr int64_t kReached = (kTileWidth + 1) * (kTileHeight + 1), kExpected = 40;
+  return p.samples * kReached / kExpected <= p.pixels;
+}
+
 // What a slot's lanes need to know of its sample.
 struct SlotInfo {
   // The taps that the derivative by x has, those by y, those in the image, whether it is at home in the tile, and
@@ -22,8 +28,9 @@ struct SlotInfo {
   template <typename C>
   __device__ static SlotInfo make(const Problem& p, const TilePlace& place, const Position<C>& at, bool at_home) {
     const Taps<C> x_taps = x_slope_taps(at, p), y_taps = y_slope_taps(at, p);
-    uint32_t bits = static_cast<uint32_t>(at_home) << kAtHome | static_cast<uint32_t>(at.y.low - place.row + 1) << kRow |
-                    static_cast<uint32_t>(at.x.low - place.column + 1) << kColumn;
+    const int32_t row = at.y.low - place.row, column = at.x.low - place.column;
+    uint32_t bits = static_cast<uint32_t>(at_home) << kAtHome | static_cast<uint32_t>(row + 1) << kRow |
+                    static_cast<uint32_t>(column + 1) << kColumn;
 #pragma unroll
     for (int tap = 0; tap < 4; ++tap) {
       const bool is_in = is_pixel(at.x.low + tap % 2, p.input_w) && is_pixel(at.y.low + tap / 2, p.input_h);
@@ -138,151 +145,148 @@ struct SlotValues {
   }
 };
 
-// Orders a tile's samples, of which the thread has `marked` if it has any, into slots, and notes which pixels they
-// reach. Answers the thread's slot and its sample's sums, none yet.
-template <typename C>
-__device__ __forceinline__ int order_slots(const Problem& p, const TilePlace& place, int count, uint32_t marked,
-                                           const C* grid, HomeSample<C>& own, SparseShared<C>& shared) {
-  const int thread = static_cast<int>(threadIdx.x);
+// Both gradients of a tile of `count` samples, 1 to kSparse. `marked` is the thread's entry of the list if it has one.
+template <typename T>
+__device__ void sum_sparse_tile(const Problem& p, const TileGrid& tiles, const TileWork& work, const TilePlace& place,
+                                int count, uint32_t marked, const BackwardBuffers<T>& b, T* tile_output, uint32_t pixel,
+                                TileRecord<uint32_t>& record, SparseShared<Compute<T>>& shared) {
+  using C = Compute<T>;
+  constexpr int kCount = SparseValues<C>::kCount, kPass = kCount * kTileWarps;
+  const int thread = static_cast<int>(threadIdx.x), lane = thread % 32, warp = thread / 32;
+  const int64_t plane = static_cast<int64_t>(place.image) * p.c + work.channel;
+  C* const grad_grid = b.grad_grid + 2 * static_cast<int64_t>(place.image) * p.samples;
+
+  // The slots, ascending by sample.
   shared.masks[0][thread] = shared.masks[1][thread] = 0;
   const uint32_t sample = marked & ~kHome<uint32_t>;
   Position<C> at{};
-  if (thread < count) at = locate_sample(grid[2 * int64_t{sample}], grid[2 * int64_t{sample} + 1], p);
+  if (thread < count) {
+    const C* coordinates = b.grid + 2 * (static_cast<int64_t>(place.image) * p.samples + sample);
+    at = locate_sample(coordinates[0], coordinates[1], p);
+  }
   if (thread < kSparse) shared.listed[thread] = thread < count ? sample : ~0u;
   __syncthreads();
-  int slot = 0;
+  int own_slot = 0;
+  HomeSample<C> own[1] = {};
   if (thread < count) {
-#pragma unroll 1
     for (int i = 0; i < count; i += 4) {
       const uint4 others = *reinterpret_cast<const uint4*>(&shared.listed[i]);
-      slot += (others.x < sample) + (others.y < sample) + (others.z < sample) + (others.w < sample);
+      own_slot += (others.x < sample) + (others.y < sample) + (others.z < sample) + (others.w < sample);
     }
     const SlotInfo info = SlotInfo::make(p, place, at, (marked & kHome<uint32_t>) != 0);
-    if (info.at_home()) own.packed = HomeSample<C>::kPresent | (info.packed & HomeSample<C>::kAllTaps);
-    shared.samples[slot] = sample;
-    shared.infos[slot] = info;
-    shared.fractions[slot] = {at.x.fraction, at.y.fraction};
+    if (info.at_home()) own[0].packed = HomeSample<C>::kPresent | (info.packed & HomeSample<C>::kAllTaps);
+    shared.samples[own_slot] = sample;
+    shared.infos[own_slot] = info;
+    shared.fractions[own_slot] = {at.x.fraction, at.y.fraction};
     const Taps<C> taps = value_taps(at, p);
 #pragma unroll
     for (int tap = 0; tap < 4; ++tap) {
       const int reached = pixel_of_tap(at, tap, taps.weight[tap], place);
-      if (reached < kTilePixels) atomicOr(&shared.masks[slot / 32][reached], 1u << slot % 32);
+      if (reached < kTilePixels) atomicOr(&shared.masks[own_slot / 32][reached], 1u << own_slot % 32);
     }
   }
   __syncthreads();
-  return slot;
-}
 
-// Loads a pass of `left` channels, all values at once, and keeps what each sample has in a channel. A lane is a slot,
-// a warp's channels are its own.
-template <typename T>
-__device__ __forceinline__ void load_pass(const Problem& p, int count, int left, const T* gradients, const T* input,
-                                          SparseShared<Compute<T>>& shared) {
-  constexpr int kCount = SparseValues<Compute<T>>::kCount;
-  const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
-  const int channels = left - warp * kCount;
-  if (channels <= 0) return;
-#pragma unroll 1
-  for (int slot = lane; slot < count; slot += 32) {
-    const SlotInfo info = shared.infos[slot];
-    const T* gradient = gradients + warp * kCount * p.samples + shared.samples[slot];
-    const T* upper = input + warp * kCount * p.pixels + (info.row() * p.input_w + info.column());
-    SlotValues<T> values;
-    if (channels >= kCount) {
-      values.template load<true>(p, info, channels, gradient, upper);
-    } else {
-      values.template load<false>(p, info, channels, gradient, upper);
-    }
-    values.store(info, shared.fractions[slot], &shared.gradients[slot][warp], &shared.x_slopes[slot][warp],
-                 &shared.y_slopes[slot][warp]);
-  }
-}
-
-// Adds a pass of `left` channels, kFull: all of a pass, to the sums of a sample at home.
-template <bool kFull, typename C>
-__device__ __forceinline__ void add_pass(HomeSample<C>& own, int slot, int left, const SparseShared<C>& shared) {
-  constexpr int kCount = SparseValues<C>::kCount;
-#pragma unroll
-  for (int v = 0; v < kTileWarps; ++v) {
-    const SparseValues<C> upstream = shared.gradients[slot][v];
-    const SparseValues<C> by_x = shared.x_slopes[slot][v], by_y = shared.y_slopes[slot][v];
-#pragma unroll
-    for (int k = 0; k < kCount; ++k) {
-      if (!kFull && v * kCount + k >= left) return;
-      own.x_sum = fma(upstream.lane[k], by_x.lane[k], own.x_sum);
-      own.y_sum = fma(upstream.lane[k], by_y.lane[k], own.y_sum);
-    }
-  }
-}
-
-// Sums and writes a pass of `left` channels, kFull: all of a pass, of the thread's pixel, which `output` is, or null.
-template <bool kFull, typename T>
-__device__ __forceinline__ void sum_pass(const Problem& p, int left, T* output,
-                                         const SparseShared<Compute<T>>& shared) {
-  using C = Compute<T>;
-  constexpr int kCount = SparseValues<C>::kCount;
-  const int thread = static_cast<int>(threadIdx.x);
-  uint32_t low = shared.masks[0][thread], high = shared.masks[1][thread];
-  const int length = __popc(low) + __popc(high);
-  int most = 0;  // that a pixel of the warp keeps
-  while (most < kSparseKept && __any_sync(kFullWarp, length > most)) ++most;
+  uint32_t low = 0, high = 0;  // slots that the pixel does not keep
+  int length = 0, most = 0;    // contributions: the pixel's, and the most that a pixel of the warp keeps
   C weights[kSparseKept];
   uint32_t kept[kSparseKept];  // offsets of their slots' gradients, in bytes
-#pragma unroll
-  for (int i = 0; i < kSparseKept; ++i) {
-    weights[i] = C(0);
-    kept[i] = 0;
-    if (i < length) {
-      const int slot = take_slot(low, high);
-      weights[i] = sparse_weight(shared, slot, thread);
-      kept[i] = static_cast<uint32_t>(slot * sizeof(shared.gradients[0]));
-    }
-  }
-  const bool has_more = __any_sync(kFullWarp, (low | high) != 0);
-#pragma unroll
-  for (int v = 0; v < kTileWarps; ++v) {
-    if (!kFull && v * kCount >= left) break;
-    // With at most kSparse contributions there is one chunk.
-    SparseValues<C> sums{};
-    const auto add = [&](C weight, uint32_t offset) {
-      const SparseValues<C> gradient = reinterpret_cast<const SparseValues<C>*>(
-          reinterpret_cast<const char*>(shared.gradients[0]) + offset)[v];
-#pragma unroll
-      for (int k = 0; k < kCount; ++k) sums.lane[k] = fma(weight, gradient.lane[k], sums.lane[k]);
-    };
-#pragma unroll
-    for (int i = 0; i < kSparseKept; ++i) {
-      if (i >= most) break;
-      if (i < length) add(weights[i], kept[i]);
-    }
-    if (has_more) {
-      uint32_t low_left = low, high_left = high;
-      while ((low_left | high_left) != 0) {
-        const int slot = take_slot(low_left, high_left);
-        add(sparse_weight(shared, slot, thread), static_cast<uint32_t>(slot * sizeof(shared.gradients[0])));
+  for (int32_t base = 0; base < work.channels; base += kPass) {
+    const int32_t channel = base + warp * kCount;
+    const int channels = work.channels - channel;
+    for (int first = 0; first < count; first += 32) {
+      const int slot = first + lane;
+      if (slot < count && channels > 0) {
+        const SlotInfo info = shared.infos[slot];
+        SlotValues<T> values;
+        const T* gradient = b.grad_output + (plane + channel) * p.samples + shared.samples[slot];
+        const T* upper = b.input + (plane + channel) * p.pixels +
+                         static_cast<int64_t>(place.row + info.row()) * p.input_w + place.column + info.column();
+        if (channels >= kCount) {
+          values.template load<true>(p, info, channels, gradient, upper);
+        } else {
+          values.template load<false>(p, info, channels, gradient, upper);
+        }
+        values.store(info, shared.fractions[slot], &shared.gradients[slot][warp], &shared.x_slopes[slot][warp],
+                     &shared.y_slopes[slot][warp]);
       }
     }
-    if (output == nullptr) continue;
+    if (base == 0) {
+      low = shared.masks[0][thread];
+      high = shared.masks[1][thread];
+      length = __popc(low) + __popc(high);
+      while (most < kSparseKept && __any_sync(kFullWarp, length > most)) ++most;
 #pragma unroll
-    for (int k = 0; k < kCount; ++k, output += p.pixels) {
-      if (kFull || v * kCount + k < left) *output = narrow<T>(C(0) + sums.lane[k]);
+      for (int i = 0; i < kSparseKept; ++i) {
+        weights[i] = C(0);
+        kept[i] = 0;
+        if (i < length) {
+          const int slot = take_slot(low, high);
+          weights[i] = sparse_weight(shared, slot, thread);
+          kept[i] = static_cast<uint32_t>(slot * sizeof(shared.gradients[0]));
+        }
+      }
     }
+    __syncthreads();
+
+    if (own[0].at_home()) {
+#pragma unroll
+      for (int v = 0; v < kTileWarps; ++v) {
+        if (base + v * kCount >= work.channels) break;
+        const SparseValues<C> upstream = shared.gradients[own_slot][v];
+        const SparseValues<C> by_x = shared.x_slopes[own_slot][v], by_y = shared.y_slopes[own_slot][v];
+#pragma unroll
+        for (int k = 0; k < kCount; ++k) {
+          if (base + v * kCount + k >= work.channels) break;
+          own[0].x_sum = fma(upstream.lane[k], by_x.lane[k], own[0].x_sum);
+          own[0].y_sum = fma(upstream.lane[k], by_y.lane[k], own[0].y_sum);
+        }
+      }
+    }
+    const bool has_more = __any_sync(kFullWarp, (low | high) != 0);
+    T* output = tile_output + (pixel == kNoPixel ? 0 : pixel) + base * p.pixels;
+#pragma unroll
+    for (int v = 0; v < kTileWarps; ++v) {
+      if (base + v * kCount >= work.channels) break;
+      // With at most kSparse contributions there is one chunk.
+      SparseValues<C> sums{};
+      const auto add = [&](C weight, uint32_t offset) {
+        const SparseValues<C> gradient = reinterpret_cast<const SparseValues<C>*>(
+            reinterpret_cast<const char*>(shared.gradients[0]) + offset)[v];
+#pragma unroll
+        for (int k = 0; k < kCount; ++k) sums.lane[k] = fma(weight, gradient.lane[k], sums.lane[k]);
+      };
+#pragma unroll
+      for (int i = 0; i < kSparseKept; ++i) {
+        if (i < most && i < length) add(weights[i], kept[i]);
+      }
+      if (has_more) {
+        uint32_t low_left = low, high_left = high;
+        while ((low_left | high_left) != 0) {
+          const int slot = take_slot(low_left, high_left);
+          add(sparse_weight(shared, slot, thread), static_cast<uint32_t>(slot * sizeof(shared.gradients[0])));
+        }
+      }
+#pragma unroll
+      for (int k = 0; k < kCount; ++k, output += p.pixels) {
+        if (pixel != kNoPixel && base + v * kCount + k < work.channels) *output = narrow<T>(C(0) + sums.lane[k]);
+      }
+    }
+    if (base + kPass < work.channels) __syncthreads();  // the next pass overwrites the values
   }
+  add_chunk<T>(p, work, own, grad_grid, record, shared.listed);
 }
 static_assert(kSparse <= kChunk);
 
-// Blocks that share a multiprocessor: a block mostly waits.
-template <typename T>
-constexpr int kSparseResident = sizeof(T) == 8 ? 3 : 5;
-
-// Both gradients, for the sparse tiles; reserves the lists of the others, which are rare, as those of crowded ones. A
-// block takes one item.
+// Both gradients, for the tiles that are not crowded; reserves the lists of those that are. A block takes one item.
 template <typename T, int kCapacity>
-__global__ void __launch_bounds__(kTileThreads, kSparseResident<T>)
+__global__ void __launch_bounds__(kTileThreads, kResident<T, kCapacity>)
     sum_sparse(Problem p, TileGrid tiles, BackwardBuffers<T> b, Storage<Compute<T>, uint32_t> s) {
-  using C = Compute<T>;
-  constexpr int kPass = SparseValues<C>::kCount * kTileWarps;
-  __shared__ SparseShared<C> shared;
+  __shared__ union Shared {
+    TileShared<T, kCapacity> staged;
+    SparseShared<Compute<T>> sparse;
+    __device__ Shared() {}
+  } shared;
   __shared__ int64_t ticket;
   // As in sum_tiles.
   const bool has_chunks = gridDim.x > tiles.total;
@@ -292,51 +296,25 @@ __global__ void __launch_bounds__(kTileThreads, kSparseResident<T>)
     if (threadIdx.x == 0) ticket = static_cast<int64_t>(atomicAdd(&s.totals->tickets, Counter{1}));
     __syncthreads();
   }
-  const auto item = [&] { return has_chunks ? *const_cast<volatile int64_t*>(&ticket) : int64_t{blockIdx.x}; };
-  const TileWork work(p, tiles, item());
+  const int64_t item = has_chunks ? ticket : blockIdx.x;
+  const TileWork work(p, tiles, item);
+  TileRecord<uint32_t>& record = s.records[work.tile];
   // Beyond the list's end lies what nobody reads: the list's length is on its way.
   const uint32_t marked = threadIdx.x < kSparse ? s.staged[work.tile * kCapacity + threadIdx.x] : 0;
-  const uint32_t count = s.records[work.tile].count;
+  const uint32_t count = record.count;
   if (count > kSparse) {
-    if (work.chunk == 0 && threadIdx.x == 0) reserve_list(s, work.tile);
-    return;
+    if (threadIdx.x == 0) shared.staged.item = item;
+    return sum_tile(p, tiles, work, b, s, shared.staged);
   }
   const TilePlace place(tiles, work.tile);
-  const int32_t row = static_cast<int32_t>(threadIdx.x) / kTileWidth;
-  const int32_t column = static_cast<int32_t>(threadIdx.x) % kTileWidth;
-  const bool exists = place.row + row < p.input_h && place.column + column < p.input_w;
-  const int64_t plane = static_cast<int64_t>(place.image) * p.c + work.channel;
-  const int64_t first_pixel = plane * p.pixels + static_cast<int64_t>(place.row) * p.input_w + place.column;
-  if (count == 0) {
-    return clear_tile(p, work, b.grad_input + first_pixel,
-                      exists ? static_cast<uint32_t>(row) * p.input_w + column : kNoPixel);
-  }
-  HomeSample<C> own[1] = {};
-  const int slot = order_slots(p, place, static_cast<int>(count), marked,
-                               b.grid + 2 * static_cast<int64_t>(place.image) * p.samples, own[0], shared);
-  T* output = exists ? b.grad_input + first_pixel + row * p.input_w + column : nullptr;
-  const T* gradients = b.grad_output + plane * p.samples;
-  const T* input = b.input + first_pixel;
-#pragma unroll 1
-  for (int left = work.channels; left > 0; left -= kPass) {
-    load_pass(p, static_cast<int>(count), left, gradients, input, shared);
-    __syncthreads();
-    if (left >= kPass) {
-      if (own[0].at_home()) add_pass<true>(own[0], slot, left, shared);
-      sum_pass<true>(p, left, output, shared);
-    } else {
-      if (own[0].at_home()) add_pass<false>(own[0], slot, left, shared);
-      sum_pass<false>(p, left, output, shared);
-    }
-    if (left > kPass) __syncthreads();  // the next pass overwrites the values
-    gradients += kPass * p.samples;
-    input += kPass * p.pixels;
-    if (output != nullptr) output += kPass * p.pixels;
-  }
-  // Worked out again rather than kept, for the registers.
-  const TileWork done(p, tiles, item());
-  add_chunk<T>(p, done, own, b.grad_grid + 2 * (done.tile / tiles.per_image) * p.samples, s.records[done.tile],
-               shared.listed);
+  const int32_t x = place.column + static_cast<int32_t>(threadIdx.x) % kTileWidth;
+  const int32_t y = place.row + static_cast<int32_t>(threadIdx.x) / kTileWidth;
+  const uint32_t row = static_cast<uint32_t>(y - place.row), column = static_cast<uint32_t>(x - place.column);
+  const uint32_t pixel = x < p.input_w && y < p.input_h ? row * p.input_w + column : kNoPixel;
+  T* tile_output = b.grad_input + (static_cast<int64_t>(place.image) * p.c + work.channel) * p.pixels +
+                   static_cast<int64_t>(place.row) * p.input_w + place.column;
+  if (count == 0) return clear_tile(p, work, tile_output, pixel);
+  sum_sparse_tile(p, tiles, work, place, static_cast<int>(count), marked, b, tile_output, pixel, record, shared.sparse);
 }
 
 }  // namespace

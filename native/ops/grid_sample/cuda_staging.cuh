@@ -52,12 +52,9 @@ struct alignas(16) StepValues : PlaceValues<T, 4> {
   }
 };
 
-// The pixels of a tile's input: with the next row and column. Rows of wider values begin at multiples of 16 bytes.
-constexpr int kPatchRows = kTileHeight + 1;
-template <typename T>
-constexpr int kPatchPitch = kTileWidth + (sizeof(T) >= 4 ? 4 : 1);
-template <typename T>
-constexpr int kPatchPlaces = kPatchPitch<T> * kPatchRows;
+// The pixels of a tile's input: with the next row and column.
+constexpr int kPatchColumns = kTileWidth + 1;
+constexpr int kPatchPixels = kPatchColumns * (kTileHeight + 1);
 
 // A thread is a pixel, a sample of each of these rounds, and fills a place of each of those.
 template <int kCapacity>
@@ -69,31 +66,17 @@ struct alignas(2 * sizeof(C)) Fractions {
 };
 
 // What of a tile's input is staged: the whole patch, or, when that is less, the four pixels of each sample.
-template <typename T>
 struct PatchLayout {
   int count;     // samples
   int row_step;  // from a tap to that below
-  int copies;    // of one pixel, or of kEach
+  int pixels;
   bool whole;
-  bool wide;  // the whole patch, 16 bytes at a time but for its last column
 
-  static constexpr int kEach = 16 / static_cast<int>(sizeof(T));
-  static constexpr int kRowCopies = kTileWidth / kEach;
-  static constexpr int kWideCopies = kRowCopies * kPatchRows;
-
-  __device__ PatchLayout(const Problem& p, int samples, const T* input)
+  __device__ explicit PatchLayout(int samples)
       : count(samples),
-        whole(4 * samples > kPatchPlaces<T>),
-        wide(sizeof(T) >= 4 && whole && p.input_w % kEach == 0 && reinterpret_cast<uintptr_t>(input) % 16 == 0) {
-    row_step = whole ? kPatchPitch<T> : 2;
-    copies = wide ? kWideCopies + kPatchRows : whole ? kPatchPlaces<T> : 4 * samples;
-  }
-  // Where a copy goes: a place of the patch.
-  __device__ __forceinline__ int place(int copy) const {
-    if (!wide) return copy;
-    if (copy >= kWideCopies) return (copy - kWideCopies) * kPatchPitch<T> + kTileWidth;
-    return copy / kRowCopies * kPatchPitch<T> + copy % kRowCopies * kEach;
-  }
+        row_step(4 * samples > kPatchPixels ? kPatchColumns : 2),
+        pixels(4 * samples > kPatchPixels ? kPatchPixels : 4 * samples),
+        whole(4 * samples > kPatchPixels) {}
 };
 
 // A step of a tile's input. 16-bit values lie as half places, two loads a tap; wider ones, which are copied in the
@@ -101,8 +84,8 @@ struct PatchLayout {
 template <typename T>
 union PatchValues {
   static constexpr bool kPlanes = sizeof(T) >= 4;
-  alignas(16) T planes[kPlanes ? kStep<T> : 1][kPatchPlaces<T>];
-  alignas(8) PlaceValues<T, 2> halves[kPlanes ? 1 : 2][kPatchPlaces<T>];
+  T planes[kPlanes ? kStep<T> : 1][kPatchPixels];
+  alignas(8) PlaceValues<T, 2> halves[kPlanes ? 1 : 2][kPatchPixels];
   __device__ PatchValues() {}
 };
 
@@ -117,7 +100,7 @@ struct TileShared {
   PatchValues<T> patches[2];
   Fractions<Compute<T>> fractions[kCapacity];  // by slot, as are the next ones
   uint32_t samples[kCapacity];                 // with kHome
-  uint32_t pixels[kPatchPlaces<T>];            // by copy
+  uint32_t pixels[kPatchPixels];
   int8_t low_x[kCapacity], low_y[kCapacity];   // of the first tap, in the tile
   uint32_t starts[kTilePixels + 1];            // of a pixel's entries; first its count
   uint32_t warp_sums[kTileWarps];
@@ -129,12 +112,11 @@ struct TileShared {
 constexpr uint32_t kNoPixel = ~uint32_t{0};
 
 template <typename T, int kCapacity>
-__device__ void find_pixels(const Problem& p, const TilePlace& place, const PatchLayout<T>& layout,
+__device__ void find_pixels(const Problem& p, const TilePlace& place, const PatchLayout& layout,
                             TileShared<T, kCapacity>& shared) {
-  for (int i = threadIdx.x; i < layout.copies; i += kTileThreads) {
-    const int to = layout.place(i);
-    int row = to / kPatchPitch<T>, column = to % kPatchPitch<T>;
-    bool needed = column <= kTileWidth;
+  for (int i = threadIdx.x; i < layout.pixels; i += kTileThreads) {
+    int row = i / kPatchColumns, column = i % kPatchColumns;
+    bool needed = true;
     if (!layout.whole) {
       const int slot = i / 4;
       row = shared.low_y[slot] + i / 2 % 2;
@@ -164,25 +146,21 @@ __device__ __forceinline__ void wait_for_copies() {
 }
 
 // Brings in the steps, one after the other: begin() starts the next, finish() waits for it. Before other threads read
-// it, the block synchronises. With kBlocks gradients come from blocks of channels, two steps each.
-template <typename T, int kCapacity, bool kBlocks>
+// it, the block synchronises.
+template <typename T, int kCapacity>
 struct Stager {
-  const T* gradients;  // the next step's first planes or blocks
+  const T* gradients;  // the next step's first planes
   const T* input;      // from the tile's first pixel on
 
   // Starts to load a step of `channels` (kStep or more: a full one, 0 or less: none).
-  __device__ __forceinline__ void begin(const Problem& p, const PatchLayout<T>& layout, int channels, int buffer,
+  __device__ __forceinline__ void begin(const Problem& p, const PatchLayout& layout, int channels, int buffer,
                                         TileShared<T, kCapacity>& shared) {
     if (channels >= kStep<T>) {
       load<true>(p, layout, channels, buffer, shared);
     } else if (channels > 0) {
       load<false>(p, layout, channels, buffer, shared);
     }
-    if (kBlocks) {
-      gradients += buffer * kBlock * p.samples;  // odd steps, in buffer 1, end a block
-    } else {
-      gradients += kStep<T> * p.samples;
-    }
+    gradients += kStep<T> * p.samples;
     input += kStep<T> * p.pixels;
   }
 
@@ -191,9 +169,6 @@ struct Stager {
   }
 
  private:
-  static constexpr int kBlock = kBlockBytes / static_cast<int>(sizeof(T));
-  static_assert(kBlock == 2 * kStep<T> && (PatchValues<T>::kPlanes || !kBlocks));
-
   // A place's values through registers.
   template <bool kFull>
   __device__ __forceinline__ static StepValues<T> gather(const T* at, int64_t plane, int channels) {
@@ -207,18 +182,15 @@ struct Stager {
   }
 
   template <bool kFull>
-  __device__ __forceinline__ void load(const Problem& p, const PatchLayout<T>& layout, int channels, int buffer,
+  __device__ __forceinline__ void load(const Problem& p, const PatchLayout& layout, int channels, int buffer,
                                        TileShared<T, kCapacity>& shared) const {
 #pragma unroll
     for (int round = 0; round < kRounds<kCapacity>; ++round) {
       const int slot = round * kTileThreads + static_cast<int>(threadIdx.x);
       if (slot >= layout.count) continue;
-      const int64_t sample = shared.samples[slot] & ~kHome<uint32_t>;
-      const T* at = gradients + (kBlocks ? sample * kBlock + buffer * kStep<T> : sample);
+      const T* at = gradients + (shared.samples[slot] & ~kHome<uint32_t>);
       StepValues<T>& to = shared.gradients[buffer][slot];
-      if constexpr (kBlocks) {
-        copy_async<sizeof(to)>(&to, at);
-      } else if constexpr (PatchValues<T>::kPlanes) {
+      if constexpr (PatchValues<T>::kPlanes) {
 #pragma unroll
         for (int k = 0; k < kStep<T>; ++k, at += p.samples) {
           if (kFull || k < channels) copy_async<sizeof(T)>(&to.words[k * (sizeof(T) / 4)], at);
@@ -227,24 +199,17 @@ struct Stager {
         gather<kFull>(at, p.samples, channels).store(&to);
       }
     }
-    // From the last thread on: the first ones have more samples.
+    // Through registers from the last thread on: the first ones wait for more samples.
+    const int thread = static_cast<int>(threadIdx.x);
 #pragma unroll 1
-    for (int i = kTileThreads - 1 - static_cast<int>(threadIdx.x); i < layout.copies; i += kTileThreads) {
-      if (shared.pixels[i] == kNoPixel) continue;
-      const T* at = input + shared.pixels[i];
-      const int pixel = layout.place(i);
+    for (int pixel = PatchValues<T>::kPlanes ? thread : kTileThreads - 1 - thread; pixel < layout.pixels;
+         pixel += kTileThreads) {
+      if (shared.pixels[pixel] == kNoPixel) continue;
+      const T* at = input + shared.pixels[pixel];
       if constexpr (PatchValues<T>::kPlanes) {
-        T* const to = &shared.patches[buffer].planes[0][pixel];
-        if (layout.wide && i < PatchLayout<T>::kWideCopies) {
 #pragma unroll
-          for (int k = 0; k < kStep<T>; ++k, at += p.pixels) {
-            if (kFull || k < channels) copy_async<16>(to + k * kPatchPlaces<T>, at);
-          }
-        } else {
-#pragma unroll
-          for (int k = 0; k < kStep<T>; ++k, at += p.pixels) {
-            if (kFull || k < channels) copy_async<sizeof(T)>(to + k * kPatchPlaces<T>, at);
-          }
+        for (int k = 0; k < kStep<T>; ++k, at += p.pixels) {
+          if (kFull || k < channels) copy_async<sizeof(T)>(&shared.patches[buffer].planes[k][pixel], at);
         }
       } else {
         const StepValues<T> values = gather<kFull>(at, p.pixels, channels);

@@ -203,7 +203,7 @@ struct HomeSample {
   static constexpr int kTapFlags = 8;
   static constexpr uint32_t kPixelMask = 0xffff;
   // A first tap may lie above and left of the patch.
-  static constexpr int kPixelBias = kPatchPitch<C> + 1;
+  static constexpr int kPixelBias = kPatchColumns + 1;
 
   __device__ bool at_home() const { return packed != 0; }
   __device__ int pixel() const { return static_cast<int>(packed >> kTapFlags & kPixelMask) - kPixelBias; }
@@ -215,7 +215,7 @@ struct HomeSample {
 };
 
 template <typename T, int kCapacity>
-__device__ HomeSample<Compute<T>> home_sample(const Problem& p, const TilePlace& place, const PatchLayout<T>& layout,
+__device__ HomeSample<Compute<T>> home_sample(const Problem& p, const TilePlace& place, const PatchLayout& layout,
                                               int slot, const TileShared<T, kCapacity>& shared) {
   using C = Compute<T>;
   HomeSample<C> sample{};
@@ -230,7 +230,7 @@ __device__ HomeSample<Compute<T>> home_sample(const Problem& p, const TilePlace&
     taps |= static_cast<uint32_t>(x_taps.weight[tap] != C(0)) << tap;
     taps |= static_cast<uint32_t>(y_taps.weight[tap] != C(0)) << (4 + tap);
   }
-  const int first = HomeSample<C>::kPixelBias + (layout.whole ? y * kPatchPitch<T> + x : 4 * slot);
+  const int first = HomeSample<C>::kPixelBias + (layout.whole ? y * kPatchColumns + x : 4 * slot);
   sample.packed = HomeSample<C>::kPresent | static_cast<uint32_t>(first) << HomeSample<C>::kTapFlags | taps;
   return sample;
 }
@@ -280,7 +280,7 @@ __device__ __forceinline__ void add_step(HomeSample<Compute<T>>& sample, int cha
     const T* lower = upper + row_step;
     add_slopes<kFull, kStep<T>>(
         sample, channels, at,
-        [&](int i, int k) { return (i / 2 == 0 ? upper : lower)[k * kPatchPlaces<T> + i % 2]; },
+        [&](int i, int k) { return (i / 2 == 0 ? upper : lower)[k * kPatchPixels + i % 2]; },
         [&](int k) { return upstream.get(k); });
   } else {
     constexpr int kHalf = kStep<T> / 2;
@@ -341,8 +341,8 @@ __device__ __forceinline__ void sum_step(const Problem& p, int channels, int buf
 static_assert(kMostSorted <= kChunk);
 
 // Adds a chunk's sums of the samples at home to their totals, which wait in grad_grid. Chunks take turns: owners drew
-// their tickets in order, so that the one that has the turn is running.
-// `listed` holds the samples' numbers, with or without kHome.
+// their tickets in order, so that the one that has the turn is running. `listed` holds the samples' numbers, with or
+// without kHome.
 template <typename T, int kCount>
 __device__ void add_chunk(const Problem& p, const TileWork& work, HomeSample<Compute<T>> (&samples)[kCount],
                           Compute<T>* grad_grid, TileRecord<uint32_t>& record, const uint32_t* listed) {
@@ -384,8 +384,7 @@ __device__ void clear_tile(const Problem& p, const TileWork& work, T* tile_outpu
   for (int k = 0; k < work.channels; ++k) output[k * p.pixels] = narrow<T>(Compute<T>(0));
 }
 
-// Both gradients of a tile; reserves its list if it is crowded. With kBlocks upstream gradients are in s.blocks.
-template <bool kBlocks, typename T, int kCapacity>
+template <typename T, int kCapacity>
 __device__ void sum_tile(const Problem& p, const TileGrid& tiles, const TileWork& work, const BackwardBuffers<T>& b,
                          const Storage<Compute<T>, uint32_t>& s, TileShared<T, kCapacity>& shared) {
   using C = Compute<T>;
@@ -407,7 +406,7 @@ __device__ void sum_tile(const Problem& p, const TileGrid& tiles, const TileWork
     if (work.chunk == 0 && threadIdx.x == 0) reserve_list(s, work.tile);
     return;
   }
-  const PatchLayout<T> layout(p, count, b.input);
+  const PatchLayout layout(count);
   find_pixels(p, place, layout, shared);
   const PixelList<C> list = sort_entries(shared);
   HomeSample<C> samples[kRounds<kCapacity>];
@@ -415,14 +414,8 @@ __device__ void sum_tile(const Problem& p, const TileGrid& tiles, const TileWork
   for (int round = 0; round < kRounds<kCapacity>; ++round) {
     samples[round] = home_sample(p, place, layout, round * kTileThreads + static_cast<int>(threadIdx.x), shared);
   }
-  Stager<T, kCapacity, kBlocks> stager;
-  if constexpr (kBlocks) {
-    constexpr int kBlock = kBlockBytes / static_cast<int>(sizeof(T));
-    const int64_t block = static_cast<int64_t>(place.image) * ((p.c + kBlock - 1) / kBlock) + work.channel / kBlock;
-    stager.gradients = reinterpret_cast<const T*>(s.blocks) + block * p.samples * kBlock;
-  } else {
-    stager.gradients = b.grad_output + plane * p.samples;
-  }
+  Stager<T, kCapacity> stager;
+  stager.gradients = b.grad_output + plane * p.samples;
   stager.input = b.input + plane * p.pixels + first_pixel;
   __syncthreads();  // the pixels are found
   stager.begin(p, layout, work.channels, 0, shared);
@@ -462,11 +455,7 @@ __global__ void __launch_bounds__(kTileThreads, kResident<T, kCapacity>)
     shared.item = has_chunks ? static_cast<int64_t>(atomicAdd(&s.totals->tickets, Counter{1})) : blockIdx.x;
   }
   __syncthreads();
-  if (PatchValues<T>::kPlanes && is_scattered(p, *s.totals)) {
-    sum_tile<PatchValues<T>::kPlanes>(p, tiles, TileWork(p, tiles, shared.item), b, s, shared);
-  } else {
-    sum_tile<false>(p, tiles, TileWork(p, tiles, shared.item), b, s, shared);
-  }
+  sum_tile(p, tiles, TileWork(p, tiles, shared.item), b, s, shared);
 }
 
 }  // namespace

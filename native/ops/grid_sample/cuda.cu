@@ -4,6 +4,7 @@
 #include "ops/grid_sample/cuda_crowded.cuh"
 #include "ops/grid_sample/cuda_lists.cuh"
 #include "ops/grid_sample/cuda_narrow.cuh"
+#include "ops/grid_sample/cuda_sparse.cuh"
 #include "ops/grid_sample/cuda_tiles.cuh"
 #include "ops/grid_sample/launch.h"
 
@@ -76,8 +77,10 @@ Status sum_staged(const Problem& p, const TileGrid& tiles, const BackwardBuffers
     return launch_early("grid_sample_backward narrow kernel", sum_narrow<T, kCapacity>,
                          static_cast<uint32_t>(tiles.total), kNarrowThreads, 0, stream, p, tiles, b, s);
   }
-  return launch_early("grid_sample_backward kernel", sum_tiles<T, kCapacity>,
-                       static_cast<uint32_t>(staged_blocks(p, tiles)), kTileThreads, 0, stream, p, tiles, b, s);
+  const bool sparse = kCapacity == kUsualCapacity && is_sparse(p);
+  const auto sum = sparse ? sum_sparse<T, kUsualCapacity> : sum_tiles<T, kCapacity>;
+  return launch_early("grid_sample_backward kernel", sum, static_cast<uint32_t>(staged_blocks(p, tiles)), kTileThreads,
+                      0, stream, p, tiles, b, s);
 }
 
 // The tiles that are not. Where no tile is crowded these launches end at once.
@@ -90,8 +93,9 @@ Status sum_rest(const Problem& p, const TileGrid& tiles, const BackwardBuffers<T
   const uint32_t blocks = static_cast<uint32_t>(device.multiprocessors * kCrowdedBlocks);
   BARACUDA_RETURN_IF_FAILED(launch_early("grid_sample_backward list kernel", fill_lists<C, Index>, 2 * blocks,
                                           kBinThreads, 0, stream, p, tiles, b.grid, s));
-  BARACUDA_RETURN_IF_FAILED(launch_early("grid_sample_backward sort kernel", sort_lists<C, Index>, blocks,
-                                          kSortThreads, 0, stream, p, tiles, b.grid, s));
+  BARACUDA_RETURN_IF_FAILED(launch_early("grid_sample_backward sort kernel", sort_lists<C, Index>,
+                                         static_cast<uint32_t>(device.multiprocessors), kSortThreads<Index>, 0,
+                                         stream, p, tiles, b.grid, s));
   return launch_early("grid_sample_backward crowded kernel", sum_crowded<T, Index>, 2 * blocks, kSumThreads, 0, stream,
                        p, tiles, b, s);
 }
@@ -102,12 +106,14 @@ Status sum_all(const Problem& p, const BackwardBuffers<T>& b, void* workspace, S
   constexpr bool kStages = sizeof(Index) == 4;
   const Storage<C, Index> s(p, workspace);
   const TileGrid tiles(p);
-  const cudaError_t cleared = cudaMemsetAsync(s.totals, 0, s.cleared_bytes, static_cast<cudaStream_t>(stream));
-  if (cleared != cudaSuccess) return cuda_failure(cleared, "grid_sample_backward counters");
+  const int64_t counters = static_cast<int64_t>(s.cleared_bytes / sizeof(uint4));
+  BARACUDA_RETURN_IF_FAILED(launch_kernel("grid_sample_backward counter kernel", clear_counters,
+                                          blocks_for(counters, kClearThreads), kClearThreads, 0, stream, counters,
+                                          reinterpret_cast<uint4*>(s.totals)));
   const auto bin = is_narrow(p) ? bin_samples<T, Index, kStages, true> : bin_samples<T, Index, kStages, false>;
-  BARACUDA_RETURN_IF_FAILED(launch_kernel("grid_sample_backward bin kernel", bin,
-                                          blocks_for(p.n * p.samples, kBinThreads), kBinThreads, 0, stream, p, tiles, b,
-                                          s));
+  BARACUDA_RETURN_IF_FAILED(launch_early("grid_sample_backward bin kernel", bin,
+                                         blocks_for(p.n * p.samples, kBinThreads), kBinThreads, 0, stream, p, tiles, b,
+                                         s));
   if constexpr (kStages) {
     BARACUDA_RETURN_IF_FAILED(s.capacity == kUsualCapacity
                                   ? sum_staged<kUsualCapacity>(p, tiles, b, s, stream)

@@ -203,11 +203,8 @@ __device__ Index append(Tile tile, TileRecord<Index>* records, Index TileRecord<
   return __shfl_sync(kFullWarp, base, head) + (lane - head);
 }
 
-// Channels of a sample whose values are asked for together.
-constexpr int kSlopeChannels = 4;
-
-// The gradient to one sample's position, all channels.
-template <typename T>
+// The gradient to one sample's position, all channels, of which the values of kSlopeChannels are asked for together.
+template <int kSlopeChannels, typename T>
 __device__ __forceinline__ void sum_slopes(const Problem& p, const BackwardBuffers<T>& b, int64_t i, int64_t image,
                                            int64_t sample, const Position<Compute<T>>& at) {
   using C = Compute<T>;
@@ -278,6 +275,14 @@ __device__ __forceinline__ void sum_slopes(const Problem& p, const BackwardBuffe
   b.grad_grid[2 * i + 1] = any_tap(y_taps) ? narrow<C>(y_total * pixels_per_unit<C>(p.input_h)) : C(0);
 }
 
+constexpr int kClearThreads = 256;
+
+// Zeros for the counters. A kernel, which the next one need not wait for to load its first samples.
+__global__ void __launch_bounds__(kClearThreads) clear_counters(int64_t count, uint4* counters) {
+  let_kernel_after_start();
+  for (int64_t i = grid_thread(); i < count; i += grid_threads()) counters[i] = make_uint4(0, 0, 0, 0);
+}
+
 constexpr int kBinThreads = 256;
 
 // Stages every sample with its tiles as far as there is room, or, without kStages, only counts. Writes the gradients of
@@ -288,6 +293,7 @@ __global__ void __launch_bounds__(kBinThreads, kSlopes && sizeof(Compute<T>) == 
   using C = Compute<T>;
   using Tile = std::conditional_t<kStages, int32_t, int64_t>;
   const int64_t total = p.n * p.samples;
+  let_kernel_after_start();
   for (int64_t base = static_cast<int64_t>(blockIdx.x) * kBinThreads; base < total; base += grid_threads()) {
     const int64_t i = base + threadIdx.x;
     TouchedTiles<Tile> touched;
@@ -300,9 +306,10 @@ __global__ void __launch_bounds__(kBinThreads, kSlopes && sizeof(Compute<T>) == 
       if (touched.home < 0) {
         b.grad_grid[2 * i] = b.grad_grid[2 * i + 1] = C(0);
       } else if (kSlopes) {
-        sum_slopes(p, b, i, at.quotient, at.remainder, position);
+        sum_slopes<kNarrowChannels>(p, b, i, at.quotient, at.remainder, position);
       }
     }
+    wait_for_kernel_before();  // it clears the counters, and knows nothing of what was read and written so far
 #pragma unroll
     for (int k = 0; k < 4; ++k) {
       const Tile tile = touched.tile(k, tiles);

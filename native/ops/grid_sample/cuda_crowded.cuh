@@ -10,27 +10,36 @@ namespace {
 
 constexpr int kSumThreads = kTilePixels;
 constexpr int kSumWarps = kSumThreads / 32;
-// Channels of a job, and lanes that sum a chunk: first each loads one of so many contributions in all channels, then
-// each adds them to its channel.
+// Channels of a job, and lanes that sum a chunk: first each loads some of its contributions in all channels, then each
+// adds them to its channel.
 constexpr int kSumChannels = 8;
-// Chunks that a warp sums at once.
+// Contributions that a lane loads at once: a warp is alone with its chunks and waits for all of them.
+template <typename C>
+constexpr int kSumDepth = 16 / static_cast<int>(sizeof(C));
+template <typename C>
+constexpr int kSumStep = kSumDepth<C> * kSumChannels;
+// Chunks that a warp sums at once, and those of a round.
 constexpr int kWarpChunks = 32 / kSumChannels;
+template <typename C>
+constexpr int kRoundChunks = 512 / static_cast<int>(sizeof(C));
 
 template <typename C, typename Index>
 struct SumShared {
   Index chunk_starts[kTilePixels + 1];  // chunks of the pixels before
-  C partials[kSumChannels][kSumThreads];
-  C weights[kSumWarps][kWarpChunks][kSumChannels];
-  C values[kSumWarps][kWarpChunks][kSumChannels][kSumChannels + 1];  // [contribution][channel]
+  C partials[kSumChannels][kRoundChunks<C>];
+  // [contribution][channel], a chunk's eight banks from the one before.
+  static constexpr int kRow = kSumChannels + 1;
+  C values[kSumWarps][kWarpChunks][kSumStep<C> * kRow + kSumChannels];
 };
 
-// The sums of a crowded tile's pixels for up to kSumChannels channels. A few lanes sum a chunk, 256 of them a round,
+// The sums of a crowded tile's pixels for up to kSumChannels channels. A few lanes sum a chunk, some of them a round,
 // then each pixel's owner adds its chunks in order.
 template <typename T, typename Index>
 __device__ void sum_crowded_tile(const Problem& p, const TileGrid& tiles, int64_t tile, int32_t channel,
                                  const BackwardBuffers<T>& b, const Storage<Compute<T>, Index>& s,
                                  SumShared<Compute<T>, Index>& shared) {
   using C = Compute<T>;
+  constexpr int kDepth = kSumDepth<C>, kRound = kRoundChunks<C>, kRow = SumShared<C, Index>::kRow;
   const TilePlace place(tiles, tile);
   const int pixel = threadIdx.x, warp = threadIdx.x / 32;
   const int part = threadIdx.x % 32 / kSumChannels, member = threadIdx.x % kSumChannels;
@@ -47,34 +56,74 @@ __device__ void sum_crowded_tile(const Problem& p, const TileGrid& tiles, int64_
   const Index own_first = shared.chunk_starts[pixel], own_end = shared.chunk_starts[pixel + 1];
 
   C totals[kSumChannels] = {};
-  for (Index base = 0; base < chunks; base += kSumThreads) {
-    for (int group = warp; group < kSumThreads / kWarpChunks; group += kSumWarps) {
+  for (Index base = 0; base < chunks; base += kRound) {
+    for (int group = warp; group < kRound / kWarpChunks; group += kSumWarps) {
       if (base + group * kWarpChunks >= chunks) break;
       const Index chunk = base + group * kWarpChunks + part;
-      Index first = 0, end = 0;
+      const Index* chunk_samples = samples;
+      const C* chunk_weights = weights;
+      int length = 0;
       if (chunk < chunks) {
         int low = 0, high = kTilePixels;  // the last pixel whose chunks start at or before this one
         while (high - low > 1) {
           const int middle = (low + high) / 2;
           (shared.chunk_starts[middle] <= chunk ? low : high) = middle;
         }
-        first = begins[low] + (chunk - shared.chunk_starts[low]) * kChunk;
-        end = begins[low + 1] - first < kChunk ? begins[low + 1] : first + kChunk;
+        const Index first = begins[low] + (chunk - shared.chunk_starts[low]) * kChunk;
+        const Index left = begins[low + 1] - first;
+        length = left < kChunk ? static_cast<int>(left) : kChunk;
+        chunk_samples += first;
+        chunk_weights += first;
+      }
+      int longest = length;
+#pragma unroll
+      for (int distance = 16; distance >= kSumChannels; distance /= 2) {
+        const int other = __shfl_xor_sync(kFullWarp, longest, distance);
+        longest = other > longest ? other : longest;
+      }
+      C* const values = shared.values[warp][part];
+      Index next[kDepth];
+#pragma unroll
+      for (int d = 0; d < kDepth; ++d) {
+        const int i = d * kSumChannels + member;
+        next[d] = i < length ? chunk_samples[i] : 0;
       }
       C partial = C(0);
-      for (Index i = first; __any_sync(kFullWarp, i < end); i += kSumChannels) {
-        if (i + member < end) {
-          const T* gradient = gradients + samples[i + member];
-          shared.weights[warp][part][member] = weights[i + member];
+      for (int done = 0; done < longest; done += kSumStep<C>) {
+        C own_weights[kDepth];
+        T gathered[kDepth][kSumChannels];
+#pragma unroll
+        for (int d = 0; d < kDepth; ++d) {
+          const int i = done + d * kSumChannels + member;
+          own_weights[d] = i < length ? chunk_weights[i] : C(0);
+          const T* gradient = gradients + next[d];
+#pragma unroll
+          for (int k = 0; k < kSumChannels; ++k, gradient += p.samples) {
+            gathered[d][k] = i < length && k < channels ? *gradient : T{};
+          }
+        }
+#pragma unroll
+        for (int d = 0; d < kDepth; ++d) {
+          const int i = done + kSumStep<C> + d * kSumChannels + member;
+          next[d] = i < length ? chunk_samples[i] : 0;
+        }
+#pragma unroll
+        for (int d = 0; d < kDepth; ++d) {
 #pragma unroll
           for (int k = 0; k < kSumChannels; ++k) {
-            if (k < channels) shared.values[warp][part][member][k] = widen(gradient[k * p.samples]);
+            values[(d * kSumChannels + member) * kRow + k] = widen(gathered[d][k]);
           }
         }
         __syncwarp();
 #pragma unroll
-        for (int j = 0; j < kSumChannels; ++j) {
-          if (i + j < end) partial = fma(shared.weights[warp][part][j], shared.values[warp][part][j][member], partial);
+        for (int d = 0; d < kDepth; ++d) {
+          if (done + d * kSumChannels >= longest) break;
+#pragma unroll
+          for (int j = 0; j < kSumChannels; ++j) {
+            const C weight = __shfl_sync(kFullWarp, own_weights[d], part * kSumChannels + j);
+            const C value = values[(d * kSumChannels + j) * kRow + member];
+            if (done + d * kSumChannels + j < length) partial = fma(weight, value, partial);
+          }
         }
         __syncwarp();
       }
@@ -82,7 +131,7 @@ __device__ void sum_crowded_tile(const Problem& p, const TileGrid& tiles, int64_
     }
     __syncthreads();
     const Index from = own_first > base ? own_first : base;
-    const Index to = own_end < base + kSumThreads ? own_end : base + kSumThreads;
+    const Index to = own_end < base + kRound ? own_end : base + kRound;
     for (Index i = from; i < to; ++i) {
 #pragma unroll
       for (int k = 0; k < kSumChannels; ++k) totals[k] = totals[k] + shared.partials[k][i - base];
@@ -98,6 +147,10 @@ __device__ void sum_crowded_tile(const Problem& p, const TileGrid& tiles, int64_
     if (k < channels) output[k * p.pixels] = narrow<T>(totals[k]);
   }
 }
+
+// Channels of a sample whose values are asked for together: few samples, and nothing else to wait for.
+template <typename C>
+constexpr int kCrowdedSlopeChannels = 32 / static_cast<int>(sizeof(C));
 
 // Both gradients: the pixels of crowded tiles and the samples at home in them.
 template <typename T, typename Index>
@@ -126,7 +179,7 @@ __global__ void __launch_bounds__(kSumThreads, 2)
     const Position<C> position = locate_sample(b.grid[2 * i], b.grid[2 * i + 1], p);
     const TouchedTiles<int64_t> touched(position, p, tiles, at.quotient);
     if (touched.home < 0 || s.records[touched.home].list == 0) continue;
-    sum_slopes(p, b, i, at.quotient, at.remainder, position);
+    sum_slopes<kCrowdedSlopeChannels<C>>(p, b, i, at.quotient, at.remainder, position);
   }
 }
 

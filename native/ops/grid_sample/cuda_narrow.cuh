@@ -111,6 +111,7 @@ __global__ void __launch_bounds__(kNarrowThreads)
   const TilePlace place(tiles, tile);
   const int thread = static_cast<int>(threadIdx.x);
   const int32_t x = place.column + thread % kTileWidth, y = place.row + thread / kTileWidth;
+  let_kernel_after_start();
   wait_for_kernel_before();
   const uint32_t listed_count = s.records[tile].count;
   const int count = listed_count <= kCapacity ? static_cast<int>(listed_count) : kCapacity;

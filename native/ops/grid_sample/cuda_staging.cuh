@@ -199,8 +199,11 @@ struct Stager {
         gather<kFull>(at, p.samples, channels).store(&to);
       }
     }
+    // Through registers from the last thread on: the first ones wait for more samples.
+    const int thread = static_cast<int>(threadIdx.x);
 #pragma unroll 1
-    for (int pixel = threadIdx.x; pixel < layout.pixels; pixel += kTileThreads) {
+    for (int pixel = PatchValues<T>::kPlanes ? thread : kTileThreads - 1 - thread; pixel < layout.pixels;
+         pixel += kTileThreads) {
       if (shared.pixels[pixel] == kNoPixel) continue;
       const T* at = input + shared.pixels[pixel];
       if constexpr (PatchValues<T>::kPlanes) {

@@ -341,10 +341,11 @@ __device__ __forceinline__ void sum_step(const Problem& p, int channels, int buf
 static_assert(kMostSorted <= kChunk);
 
 // Adds a chunk's sums of the samples at home to their totals, which wait in grad_grid. Chunks take turns: owners drew
-// their tickets in order, so that the one that has the turn is running.
-template <typename T, int kCapacity>
-__device__ void add_chunk(const Problem& p, const TileWork& work, HomeSample<Compute<T>> (&samples)[kRounds<kCapacity>],
-                          Compute<T>* grad_grid, TileRecord<uint32_t>& record, const TileShared<T, kCapacity>& shared) {
+// their tickets in order, so that the one that has the turn is running. `listed` holds the samples' numbers, with or
+// without kHome.
+template <typename T, int kCount>
+__device__ void add_chunk(const Problem& p, const TileWork& work, HomeSample<Compute<T>> (&samples)[kCount],
+                          Compute<T>* grad_grid, TileRecord<uint32_t>& record, const uint32_t* listed) {
   using C = Compute<T>;
   const bool last = work.channel + work.channels == p.c;
   if (work.chunk > 0) {
@@ -356,12 +357,12 @@ __device__ void add_chunk(const Problem& p, const TileWork& work, HomeSample<Com
     __syncthreads();
   }
 #pragma unroll
-  for (int round = 0; round < kRounds<kCapacity>; ++round) {
+  for (int round = 0; round < kCount; ++round) {
     const HomeSample<C>& sample = samples[round];
     if (!sample.at_home()) continue;
     // Volatile: another block wrote these since this multiprocessor may have cached them.
     volatile C* gradient =
-        grad_grid + 2 * static_cast<int64_t>(shared.samples[round * kTileThreads + threadIdx.x] & ~kHome<uint32_t>);
+        grad_grid + 2 * static_cast<int64_t>(listed[round * kTileThreads + threadIdx.x] & ~kHome<uint32_t>);
     const C x_total = (work.chunk == 0 ? C(0) : gradient[0]) + sample.x_sum;
     const C y_total = (work.chunk == 0 ? C(0) : gradient[1]) + sample.y_sum;
     const C x = last ? narrow<C>(x_total * pixels_per_unit<C>(p.input_w)) : x_total;
@@ -438,7 +439,7 @@ __device__ void sum_tile(const Problem& p, const TileGrid& tiles, const TileWork
   // Worked out again rather than kept: the sums need the registers.
   const TileWork done(p, tiles, *const_cast<volatile int64_t*>(&shared.item));
   const int64_t image = done.tile / tiles.per_image;
-  add_chunk(p, done, samples, b.grad_grid + 2 * image * p.samples, s.records[done.tile], shared);
+  add_chunk<T>(p, done, samples, b.grad_grid + 2 * image * p.samples, s.records[done.tile], shared.samples);
 }
 
 // Both gradients, for the tiles that are not crowded; reserves the lists of those that are. A block takes one item.
@@ -448,6 +449,7 @@ __global__ void __launch_bounds__(kTileThreads, kResident<T, kCapacity>)
   __shared__ TileShared<T, kCapacity> shared;
   // The owner of a later chunk waits for an earlier one, which must therefore have started: tickets order the starts.
   const bool has_chunks = gridDim.x > tiles.total;
+  let_kernel_after_start();
   wait_for_kernel_before();
   if (threadIdx.x == 0) {
     shared.item = has_chunks ? static_cast<int64_t>(atomicAdd(&s.totals->tickets, Counter{1})) : blockIdx.x;

@@ -78,7 +78,7 @@ struct WindowTables {
   BinRows* bins;          // [num_rois][pooled_h]
 
   WindowTables(const Problem& p, void* workspace)
-      : row_capacity(static_cast<int32_t>(at_most(p.h, kMostRows))),
+      : row_capacity(static_cast<int32_t>(at_most((int64_t{p.h} + 3) & ~int64_t{3}, kMostRows))),
         weight_capacity(static_cast<int32_t>(at_most(table_capacity(p.h, p.pooled_h), kMostRowWeights))) {
     const int64_t rois = p.input_numel > 0 && p.output_numel > 0 ? p.num_rois : 0;
     WorkspaceLayout layout;
@@ -261,7 +261,7 @@ struct WindowShared {
   alignas(16) RowWeight<C> row_weights[kMostRowWeights];
   alignas(16) BinEntry columns[kMostWindowBins];
   BinRows bins[kMostWindowBins];
-  int32_t rows[kMostRows];
+  alignas(16) int32_t rows[kMostRows];
 };
 
 // Byte offsets of the CTA's dynamic shared memory.
@@ -346,6 +346,16 @@ __device__ __forceinline__ void wait_for_copies() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
   asm volatile("cp.async.wait_all;" ::: "memory");
 #endif
+}
+
+// Starts to copy a table of a box, with up to 15 bytes behind it.
+template <typename Entry>
+__device__ __forceinline__ void copy_table(Entry* shared, const Entry* table, int32_t count) {
+  const int32_t copies = (count * static_cast<int32_t>(sizeof(Entry)) + kCopyBytes - 1) / kCopyBytes;
+  for (int32_t i = static_cast<int32_t>(threadIdx.x); i < copies; i += kWindowThreads) {
+    copy_async<kCopyBytes>(reinterpret_cast<char*>(shared) + i * kCopyBytes,
+                           reinterpret_cast<const char*>(table) + i * kCopyBytes);
+  }
 }
 
 // Starts to copy a pass's window, kBytes at a time, as the image's rows are aligned. A lane's places are the same in
@@ -541,15 +551,12 @@ __global__ void __launch_bounds__(kWindowThreads, kWindowCtas<T>)
     if (!fits_windows<T>(y, x, room)) continue;
     const T* planes = b.input + (static_cast<int64_t>(image) * p.c + channel) * p.h * p.w;
     __syncthreads();  // others may still read the tables of the job before
-    for (int i = thread; i < x.weights; i += kWindowThreads) {
-      shared.column_weights[i] = tables.x_weights[r * tables.x_capacity + i];
-    }
-    for (int i = thread; i < y.weights; i += kWindowThreads) {
-      shared.row_weights[i] = windows.weights[r * windows.weight_capacity + i];
-    }
-    for (int i = thread; i < y.rows; i += kWindowThreads) shared.rows[i] = windows.rows[r * windows.row_capacity + i];
-    if (thread < p.pooled_w) shared.columns[thread] = tables.x_bins[r * p.pooled_w + thread];
-    if (thread < p.pooled_h) shared.bins[thread] = windows.bins[r * p.pooled_h + thread];
+    copy_table(shared.column_weights, tables.x_weights + r * tables.x_capacity, x.weights);
+    copy_table(shared.row_weights, windows.weights + r * windows.weight_capacity, y.weights);
+    copy_table(shared.rows, windows.rows + r * windows.row_capacity, y.rows);
+    copy_table(shared.columns, tables.x_bins + r * p.pooled_w, p.pooled_w);
+    copy_table(shared.bins, windows.bins + r * p.pooled_h, p.pooled_h);
+    wait_for_copies();
     __syncthreads();
     // Passes of as many ph each as the number of passes allows.
     int32_t most = next_pass(p, shared, x, 0, 0, p.pooled_h, room).phs;

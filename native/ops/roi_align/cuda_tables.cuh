@@ -14,8 +14,7 @@ namespace {
 constexpr int kTableThreads = 32;
 
 // Bins 32 at a time: each lane finds one bin's pixels, a warp scan places their weights. The whole warp calls
-// visit(pixel, weight, flat, begin, end) with 32 consecutive weights at a time, counted by `flat`, 0 where there is none;
-// the lane's own bin has those from `begin` to `end`.
+// visit(bin, pixel, weight) with 32 consecutive weights at a time, 0 where there is none.
 template <typename T, class Visit>
 __device__ void tabulate_axis(const Axis<T>& axis, int32_t bins, BinEntry* entries, T* weights, int64_t capacity,
                               PixelRange* touched, const Visit& visit) {
@@ -56,7 +55,7 @@ __device__ void tabulate_axis(const Axis<T>& axis, int32_t bins, BinEntry* entri
         if (pixel >= owner_first && pixel <= owner_last) weight = pixel_weight(axis, base + owner, pixel);
         weights[owner_at + k] = weight;
       }
-      visit(pixel, weight, flat, end - count, end);
+      visit(base + owner, pixel, weight);
     }
     used += total;
   }
@@ -70,7 +69,7 @@ __device__ void tabulate_axis(const Axis<T>& axis, int32_t bins, BinEntry* entri
 template <typename T>
 __device__ void tabulate_axis(const Axis<T>& axis, int32_t bins, BinEntry* entries, T* weights, int64_t capacity,
                               PixelRange* touched) {
-  tabulate_axis(axis, bins, entries, weights, capacity, touched, [](int32_t, T, int32_t, int32_t, int32_t) {});
+  tabulate_axis(axis, bins, entries, weights, capacity, touched, [](int32_t, int32_t, T) {});
 }
 
 template <typename T>

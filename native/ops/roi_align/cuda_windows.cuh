@@ -98,6 +98,7 @@ template <typename C>
 struct RowList {
   uint32_t seen[4096 / 32];  // rows from the first on, a bit each
   int32_t before[4096 / 32];
+  int32_t counts[kMostWindowBins];  // of a bin's weights
   C weights[kMostRowWeights];
   int32_t rows[kMostRowWeights];
 };
@@ -118,29 +119,21 @@ __device__ void tabulate_window_rows(const Problem& p, const BoxTables<C>& table
   const int lane = static_cast<int>(threadIdx.x);
   constexpr int kWords = 4096 / 32;
   for (int i = lane; i < kWords; i += 32) list.seen[i] = 0;
+  list.counts[lane] = 0;
   __syncwarp();
-  int32_t found = 0, own_count = 0;
-  int32_t lowest = INT32_MAX;
+  int32_t found = 0;
   bool fits = true;
-  // The first visit comes with the least row of all only by chance: rows are noted by number and counted afterwards.
   PixelRange touched = no_pixels();
   tabulate_axis(axis, p.pooled_h, tables.y_bins + r * p.pooled_h, tables.y_weights + r * tables.y_capacity,
                 tables.y_capacity, &tables.touched[2 * r],
-                [&](int32_t row, C weight, int32_t flat, int32_t own_begin, int32_t own_end) {
+                [&](int32_t bin, int32_t row, C weight) {
                   const uint32_t some = __ballot_sync(kAll, weight != C(0));
                   const int32_t at = found + __popc(some & ((1u << lane) - 1));
+                  if (weight != C(0)) atomicAdd(&list.counts[bin], 1);
                   if (weight != C(0) && at < kMostRowWeights) {
                     list.weights[at] = weight;
                     list.rows[at] = row;
                   }
-                  // The lanes that hold the own bin's rows.
-                  const int32_t base = flat - lane;
-                  int32_t low = own_begin - base, high = own_end - base;
-                  low = low < 0 ? 0 : low > 32 ? 32 : low;
-                  high = high < 0 ? 0 : high > 32 ? 32 : high;
-                  const uint32_t below_high = high == 32 ? kAll : (1u << high) - 1;
-                  const uint32_t below_low = low == 32 ? kAll : (1u << low) - 1;
-                  own_count += __popc(some & below_high & ~below_low);
                   found += __popc(some);
                 });
   for (int32_t bin = lane; bin < p.pooled_h; bin += 32) {
@@ -149,7 +142,7 @@ __device__ void tabulate_window_rows(const Problem& p, const BoxTables<C>& table
     touched = join(touched, entry.pixels);
   }
   fits = __all_sync(kAll, fits) && found <= kMostRowWeights;
-  lowest = -largest_of_lanes(-touched.first);
+  const int32_t lowest = -largest_of_lanes(-touched.first);
   const int32_t highest = largest_of_lanes(touched.last);
   fits = fits && static_cast<int64_t>(highest) - lowest < 4096;
   if (!fits) {
@@ -187,6 +180,7 @@ __device__ void tabulate_window_rows(const Problem& p, const BoxTables<C>& table
     windows.rows[r * windows.row_capacity + slot] = list.rows[i];
     windows.weights[r * windows.weight_capacity + i] = {list.weights[i], slot};
   }
+  const int32_t own_count = list.counts[lane];
   int32_t end = own_count;
   for (int step = 1; step < 32; step *= 2) {
     const int32_t before = __shfl_up_sync(kAll, end, step);
@@ -209,7 +203,7 @@ __device__ void tabulate_window_columns(const Problem& p, const BoxTables<Comput
   const int lane = static_cast<int>(threadIdx.x);
   tabulate_axis(axis, p.pooled_w, tables.x_bins + r * p.pooled_w, tables.x_weights + r * tables.x_capacity,
                 tables.x_capacity, &tables.touched[2 * r + 1],
-                [](int32_t, Compute<T>, int32_t, int32_t, int32_t) {});
+                [](int32_t, int32_t, Compute<T>) {});
   __syncwarp();
   const BinEntry entry = lane < p.pooled_w ? tables.x_bins[r * p.pooled_w + lane] : BinEntry{{0, -1}, 0};
   const bool some = entry.pixels.first <= entry.pixels.last;

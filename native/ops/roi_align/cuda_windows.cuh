@@ -598,10 +598,25 @@ __global__ void __launch_bounds__(kForwardWarps * 32)
   __shared__ ColumnStrip<T> strips[kForwardWarps];
   wait_for_kernel_before();
   const auto left_out = [&](int64_t r) {
-    return tables.boxes[r].image >= 0 && !fits_windows<T>(windows.y[r], windows.x[r], room);
+    return !fits_windows<T>(windows.y[r], windows.x[r], room) && tables.boxes[r].image >= 0;
   };
-  int some = 0;
-  for (int32_t r = static_cast<int32_t>(threadIdx.x); r < p.num_rois; r += kForwardWarps * 32) some |= left_out(r);
+  // Some boxes a thread and step, so that their loads are under way together.
+  constexpr int kBoxes = 4;
+  bool some = false;
+  for (int64_t first = threadIdx.x; first < p.num_rois; first += kBoxes * kForwardWarps * 32) {
+    WindowRows y[kBoxes];
+    WindowColumns x[kBoxes];
+#pragma unroll
+    for (int i = 0; i < kBoxes; ++i) {
+      const int64_t r = first + i * (kForwardWarps * 32) < p.num_rois ? first + i * (kForwardWarps * 32) : first;
+      y[i] = windows.y[r], x[i] = windows.x[r];
+    }
+#pragma unroll
+    for (int i = 0; i < kBoxes; ++i) {
+      const int64_t r = first + i * (kForwardWarps * 32);
+      if (!fits_windows<T>(y[i], x[i], room) && r < p.num_rois) some = some || tables.boxes[r].image >= 0;
+    }
+  }
   if (__syncthreads_or(some) == 0) return;
   const int warp = static_cast<int>(threadIdx.x) / 32;
   const int64_t jobs = ceil_div(p.c, kForwardChannels<T>) * p.num_rois;
@@ -658,7 +673,7 @@ Status run_windows(const Problem& p, const ForwardBuffers<T>& b, const WindowPla
                                           blocks_for(2 * static_cast<int64_t>(p.num_rois), 1), kTableThreads, 0,
                                           stream, p, b.rois, tables, windows));
   BARACUDA_RETURN_IF_FAILED(launch_early("roi_align large box kernel", pool_large_boxes<T>,
-                                         static_cast<uint32_t>(4 * multiprocessors), kForwardWarps * 32, 0, stream, p,
+                                         static_cast<uint32_t>(2 * multiprocessors), kForwardWarps * 32, 0, stream, p,
                                          b, tables, windows, plan.room));
   BARACUDA_RETURN_IF_FAILED(allow_shared_bytes("roi_align kernel", pool_windows<T>, plan.shared_bytes));
   return launch_early("roi_align kernel", pool_windows<T>, static_cast<uint32_t>(plan.jobs), kWindowThreads,

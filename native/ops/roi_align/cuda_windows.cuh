@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// The forward's fast path: a CTA owns a box for 32 channels and copies the part of the image that the box's bins touch to
-// shared memory, whole rows of 16 bytes; then a lane is a channel, so that weights and control flow are the same for the
-// whole warp.
+// The forward's fast path: a CTA owns a box for 32 channels and copies the part of the image that the box's bins touch
+// to shared memory, rows of whole 16 bytes; then a lane is a channel, so that weights and control flow are the same for
+// the whole warp.
 //
 // Only rows that some bin weighs are copied. What does not fit at once is pooled in passes of some ph, or of some pw of
-// one ph; a bin that does not fit by itself leaves its box to pool_box.
+// one ph; boxes with a bin that does not fit by itself are pooled by columns.
 #pragma once
 
 #include "core/checked.h"
@@ -18,7 +18,7 @@
 namespace baracuda::roi_align {
 namespace {
 
-// Seven warps: a row of a detection head's bins each.
+// Seven warps: a row of a box head's bins each.
 constexpr int kWindowWarps = 7;
 constexpr int kWindowThreads = 32 * kWindowWarps;
 constexpr int kWindowChannels = 32;
@@ -30,6 +30,7 @@ constexpr int kMostWindowBins = 32;  // on an axis
 constexpr int kMostRows = 128;       // that some bin weighs
 constexpr int kMostRowWeights = 256;
 constexpr int kMostColumnWeights = 512;
+constexpr int kMostSpan = 4096;  // from its first row to its last
 
 // A window's rows are whole units: 16 bytes and four pixels or more.
 constexpr int kCopyBytes = 16;
@@ -38,8 +39,12 @@ constexpr int kUnitPixels = sizeof(T) == 2 ? 8 : kWeightGroup;
 template <typename T>
 constexpr int kUnitCopies = kUnitPixels<T> * static_cast<int>(sizeof(T)) / kCopyBytes;
 
-// Bins whose results are collected in shared memory, to be stored in runs; a row of bins or more.
-BARACUDA_HD int32_t collected_bins(const Problem& p) { return p.pooled_h * p.pooled_w <= 49 ? 49 : 98; }
+// Bins whose results are collected in shared memory, to be stored in runs; a row of bins or more. All those of a box
+// head; more would take room from windows.
+constexpr int32_t kCollectedBins = 49;
+BARACUDA_HD int32_t collected_bins(const Problem& p) {
+  return p.pooled_h * p.pooled_w <= kCollectedBins ? kCollectedBins : 2 * kCollectedBins;
+}
 
 // What a box weighs of one row in one bin; `slot` counts the rows that the box's bins weigh.
 template <typename C>
@@ -96,8 +101,8 @@ struct WindowTables {
 // Collects the rows that a warp tabulates: their weights without the zeros, and which rows they are.
 template <typename C>
 struct RowList {
-  uint32_t seen[4096 / 32];  // rows from the first on, a bit each
-  int32_t before[4096 / 32];
+  uint32_t seen[kMostSpan / 32];    // rows from the first on, a bit each
+  int32_t before[kMostSpan / 32];  // rows seen before a word's
   int32_t counts[kMostWindowBins];  // of a bin's weights
   C weights[kMostRowWeights];
   int32_t rows[kMostRowWeights];
@@ -117,7 +122,7 @@ __device__ void tabulate_window_rows(const Problem& p, const BoxTables<C>& table
                                      int64_t r, const Axis<C>& axis, RowList<C>& list) {
   constexpr unsigned kAll = 0xffffffffu;
   const int lane = static_cast<int>(threadIdx.x);
-  constexpr int kWords = 4096 / 32;
+  constexpr int kWords = kMostSpan / 32;
   for (int i = lane; i < kWords; i += 32) list.seen[i] = 0;
   list.counts[lane] = 0;
   __syncwarp();
@@ -144,7 +149,7 @@ __device__ void tabulate_window_rows(const Problem& p, const BoxTables<C>& table
   fits = __all_sync(kAll, fits) && found <= kMostRowWeights;
   const int32_t lowest = -largest_of_lanes(-touched.first);
   const int32_t highest = largest_of_lanes(touched.last);
-  fits = fits && static_cast<int64_t>(highest) - lowest < 4096;
+  fits = fits && static_cast<int64_t>(highest) - lowest < kMostSpan;
   if (!fits) {
     if (lane == 0) windows.y[r] = {-1, 0, 0, 0};
     return;
@@ -673,7 +678,7 @@ Status run_windows(const Problem& p, const ForwardBuffers<T>& b, const WindowPla
                                           blocks_for(2 * static_cast<int64_t>(p.num_rois), 1), kTableThreads, 0,
                                           stream, p, b.rois, tables, windows));
   BARACUDA_RETURN_IF_FAILED(launch_early("roi_align large box kernel", pool_large_boxes<T>,
-                                         static_cast<uint32_t>(2 * multiprocessors), kForwardWarps * 32, 0, stream, p,
+                                         static_cast<uint32_t>(4 * multiprocessors), kForwardWarps * 32, 0, stream, p,
                                          b, tables, windows, plan.room));
   BARACUDA_RETURN_IF_FAILED(allow_shared_bytes("roi_align kernel", pool_windows<T>, plan.shared_bytes));
   return launch_early("roi_align kernel", pool_windows<T>, static_cast<uint32_t>(plan.jobs), kWindowThreads,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // RoIAlign on CUDA: one launch tabulates every box's weights, then warps own what they write, the forward the bins of a
-// box, the backward a thread a pixel. The backward's fast path stands in cuda_tiles.cuh.
+// box, the backward a thread a pixel. The fast paths stand in cuda_windows.cuh and cuda_tiles.cuh.
 #include "ops/roi_align/cuda_columns.cuh"
 #include "ops/roi_align/cuda_tables.cuh"
 #include "ops/roi_align/cuda_tiles.cuh"

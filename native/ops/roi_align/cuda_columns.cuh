@@ -54,7 +54,8 @@ __device__ __noinline__ void pool_untabulated(const Problem& p, const TabulatedA
       C column_sum = C(0);
       for (int32_t row = rows.first; row <= rows.last; ++row) {
         const C weight = y.weight(ph, row);
-        if (weight != C(0)) column_sum = fma(weight, widen(plane[static_cast<int64_t>(row) * p.w + column]), column_sum);
+        if (weight == C(0)) continue;
+        column_sum = fma(weight, widen(plane[static_cast<int64_t>(row) * p.w + column]), column_sum);
       }
       sum = fma(column_weight, column_sum, sum);
     }

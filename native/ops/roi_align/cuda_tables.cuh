@@ -13,10 +13,11 @@ namespace {
 // rounds of 32 threads, and a warp needs no block barrier.
 constexpr int kTableThreads = 32;
 
-// Bins 32 at a time: each lane finds one bin's pixels, a warp scan places their weights.
-template <typename T>
+// Bins 32 at a time: each lane finds one bin's pixels, a warp scan places their weights. The whole warp calls
+// visit(bin, pixel, weight) with 32 consecutive weights at a time, 0 where there is none.
+template <typename T, class Visit>
 __device__ void tabulate_axis(const Axis<T>& axis, int32_t bins, BinEntry* entries, T* weights, int64_t capacity,
-                              PixelRange* touched) {
+                              PixelRange* touched, const Visit& visit) {
   constexpr unsigned kAll = 0xffffffffu;
   const int lane = static_cast<int>(threadIdx.x);
   int64_t used = 0;
@@ -47,11 +48,14 @@ __device__ void tabulate_axis(const Axis<T>& axis, int32_t bins, BinEntry* entri
       const int32_t owner_last = __shfl_sync(kAll, pixels.last, owner);
       const int32_t owner_at = __shfl_sync(kAll, at, owner);
       const int32_t owner_begin = __shfl_sync(kAll, end - count, owner);
-      if (flat >= total || owner_at < 0) continue;
       const int32_t k = flat - owner_begin;
       const int32_t pixel = first_in_group(owner_first) + k;
-      weights[owner_at + k] =
-          pixel >= owner_first && pixel <= owner_last ? pixel_weight(axis, base + owner, pixel) : T(0);
+      T weight = T(0);
+      if (flat < total && owner_at >= 0) {
+        if (pixel >= owner_first && pixel <= owner_last) weight = pixel_weight(axis, base + owner, pixel);
+        weights[owner_at + k] = weight;
+      }
+      visit(base + owner, pixel, weight);
     }
     used += total;
   }
@@ -60,6 +64,12 @@ __device__ void tabulate_axis(const Axis<T>& axis, int32_t bins, BinEntry* entri
     all = join(all, other);
   }
   if (lane == 0) *touched = all;
+}
+
+template <typename T>
+__device__ void tabulate_axis(const Axis<T>& axis, int32_t bins, BinEntry* entries, T* weights, int64_t capacity,
+                              PixelRange* touched) {
+  tabulate_axis(axis, bins, entries, weights, capacity, touched, [](int32_t, int32_t, T) {});
 }
 
 template <typename T>

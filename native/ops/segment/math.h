@@ -369,12 +369,13 @@ struct ExponentialSum {
   static constexpr bool kAnyGrouping = false;
   static BARACUDA_HD void begin(First& largest, Second& sum, T x, T, int32_t) { largest = wide(x), sum = Second(1); }
   static BARACUDA_HD void add(First& largest, Second& sum, T x, T, int32_t) { join(largest, sum, wide(x), Second(1)); }
+  // The lower sum, of at most 2^31, is scaled by e^(lower - higher). The higher one is at least 1, so that no bit of it
+  // depends on what e^-80 or less adds. Where the largest is NaN the sum is any number.
   static BARACUDA_HD void join(First& largest, Second& sum, First later, Second more) {
-    const bool grows = Largest::wins(later, largest), equal = later == largest;
-    const First high = choose(grows, later, largest), low = choose(grows, largest, later);
-    const Second high_sum = choose(grows, more, sum), low_sum = choose(grows, sum, more);
-    largest = high;
-    sum = choose(equal, sum + more, fma(low_sum, exp_of(low - high), high_sum));
+    const bool grows = Largest::wins(later, largest);
+    const First factor = choose(later == largest, First(1), decay_of(later - largest));
+    sum = fma(choose(grows, sum, more), factor, choose(grows, more, sum));
+    largest = choose(grows, later, largest);
   }
 };
 
@@ -387,18 +388,13 @@ struct Rule<rule::LogSumExp<T>> : ExponentialSum<T> {
   static BARACUDA_HD T of_no_rows() { return Limits<T>::lowest(); }
 };
 
-// e^(x - base), 1 where they are equal.
-template <typename C>
-BARACUDA_HD C exponential(C x, C base) {
-  return choose(x == base, C(1), exp_of(x - base));
-}
-
 template <typename T>
 struct Rule<rule::Softmax<T>> : ExponentialSum<T> {
   static constexpr Kind kKind = Kind::kDistribute;
   static constexpr bool kReadsRowsAgain = true;
   static BARACUDA_HD T value(Compute<T> largest, Compute<T> sum, T, T x, T, int32_t) {
-    return stored<T>(exponential(wide(x), largest) / sum);
+    const Compute<T> term = choose(wide(x) == largest, Compute<T>(1), exp_of_negative(wide(x) - largest));
+    return stored<T>(term / choose(is_nan(largest), canonical_nan<Compute<T>>(), sum));
   }
 };
 
@@ -447,7 +443,8 @@ struct Rule<rule::LogSumExpGradient<T>> {
   static constexpr int kRows = 1, kSegments = 2;
   static constexpr bool kCounts = false, kArg = false;
   static BARACUDA_HD T value(T s, T t, T x, int32_t, int64_t, int64_t) {
-    return stored<T>(wide(s) * exponential(wide(x), wide(t)));
+    const Compute<T> term = choose(wide(x) == wide(t), Compute<T>(1), exp_of(wide(x) - wide(t)));
+    return stored<T>(wide(s) * term);
   }
 };
 

@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: Apache-2.0
+// Rules that fold a segment's rows and then read them again, on CUDA: a group of lanes takes the pieces of its window
+// one after the other. The rows of a short piece are still in registers when its state is known, those of a longer one
+// in a cache. Formulas appear once each in the code: unrolled over rows of several segments they would not fit the
+// instruction cache.
+#pragma once
+
+#include "ops/segment/cuda_pieces.cuh"
+
+namespace baracuda::segment {
+namespace {
+
+// Whether a rule's pieces take distribute_pieces rather than reduce_pieces.
+template <class Name>
+constexpr bool takes_pieces_singly() {
+  using Fold = Rule<Name>;
+  if constexpr (Fold::kKind == Kind::kDistribute) {
+    return Fold::kReadsRowsAgain;
+  } else {
+    return std::is_base_of_v<ExponentialSum<typename Name::Element>, Fold>;
+  }
+}
+
+// Some consecutive ranks of one segment: where their rows lie and what they hold.
+template <class Name, int V>
+struct Batch {
+  using Fold = Rule<Name>;
+  using T = typename Name::Element;
+  int32_t rows[kRowsInFlight];
+  Words<T, V> x[kRowsInFlight];
+  Words<T, V> y[kRowsInFlight];
+
+  // The ranks from `begin` on, of which `count` are wanted: without a branch, so that all loads are issued together.
+  __device__ __forceinline__ void load_rows(const List& list, int32_t begin, int32_t count) {
+#pragma unroll
+    for (int u = 0; u < kRowsInFlight; ++u) rows[u] = u < count ? list.row(begin + u) : 0;
+  }
+  __device__ __forceinline__ void load_values(const Side<Name>& side, int32_t column, int32_t count) {
+#pragma unroll
+    for (int u = 0; u < kRowsInFlight; ++u) {
+      const int64_t at = static_cast<int64_t>(rows[u]) * side.d + column;
+      x[u] = Words<T, V>{};
+      if (u < count) x[u] = load_words<V>(side.x + at);
+      if constexpr (Fold::kRows > 1) {
+        y[u] = Words<T, V>{};
+        if (u < count) y[u] = load_words<V>(side.y + at);
+      } else {
+        y[u] = x[u];
+      }
+    }
+  }
+  __device__ __forceinline__ void load(const Side<Name>& side, const List& list, int32_t begin, int32_t count,
+                                       int32_t column) {
+    load_rows(list, begin, count);
+    load_values(side, column, count);
+  }
+
+  __device__ __forceinline__ void fold(State<Fold, V>& state, int32_t count, bool begins) const {
+#pragma unroll
+    for (int u = 0; u < kRowsInFlight; ++u) {
+      if (u >= count) break;
+      state.add(bits_as<Columns<T, V>>(x[u]), bits_as<Columns<T, V>>(y[u]), rows[u], u == 0 && begins);
+    }
+  }
+  __device__ __forceinline__ void finish(const Side<Name>& side, const State<Fold, V>& state,
+                                         const Columns<T, V>& segment, int32_t count, int32_t column) const {
+#pragma unroll
+    for (int u = 0; u < kRowsInFlight; ++u) {
+      if (u >= count) break;
+      const Columns<T, V> mine = bits_as<Columns<T, V>>(x[u]), other = bits_as<Columns<T, V>>(y[u]);
+      Columns<T, V> values;
+#pragma unroll
+      for (int k = 0; k < V; ++k) {
+        values.at[k] =
+            Fold::value(state.first.at[k], state.second.at[k], segment.at[k], mine.at[k], other.at[k], rows[u]);
+      }
+      store<V>(side.result + static_cast<int64_t>(rows[u]) * side.d + column, values);
+    }
+  }
+};
+
+// Registers for a batch of one tensor or of two.
+template <class Name>
+constexpr int kDistributeBlocks = sizeof(typename Name::Element) > 4 ? 8
+                                  : Side<Name>::kReduces           ? 16
+                                  : Rule<Name>::kRows > 1          ? 10
+                                                                   : 12;
+
+template <class Name, int V>
+__global__ void __launch_bounds__(kThreads, kDistributeBlocks<Name>)
+    distribute_pieces(Side<Name> side, Shape shape, List list, Parts<Rule<Name>> parts) {
+  using T = typename Name::Element;
+  using Fold = Rule<Name>;
+  wait_for_kernel_before();
+  let_kernel_after_start();
+  for (int64_t block = blockIdx.x; block < Task::count(shape, list.n); block += gridDim.x) {
+    const Task task(shape, block, V);
+    if (task.begin >= list.n || task.column >= side.d) continue;
+    const int32_t end = list.boundary(task.end);
+    for (int32_t piece = list.boundary(task.begin), next; piece < end; piece = next) {
+      Batch<Name, V> batch;
+      // The first rows are fetched before it is known how many the piece has: those of other segments are not wanted.
+      Record records[kRowsInFlight];
+#pragma unroll
+      for (int u = 0; u < kRowsInFlight; ++u) {
+        records[u] = piece + u < end ? list.records[piece + u] : Record{-1, 0};
+      }
+      const int32_t key = records[0].key;
+      int32_t count = 0;
+#pragma unroll
+      for (int u = 0; u < kRowsInFlight; ++u) {
+        // Rows without a segment may lie on both sides of a few that have one.
+        count += count == u && records[u].key == key ? 1 : 0;
+        batch.rows[u] = records[u].row;
+      }
+      if (key == list.num_segments) {
+#pragma unroll
+        for (int u = 0; u < kRowsInFlight; ++u) {
+          if (!Side<Name>::kReduces && u < count) side.template drop_row<V>(batch.rows[u], task.column);
+        }
+        next = piece + count;
+        continue;
+      }
+      batch.load_values(side, task.column, count);
+      const int32_t segment_begin = list.begins[key], segment_end = list.begins[key + 1];
+      const Columns<T, V> segment = side.template of_segment<V>(key, task.column);
+      next = segment_end - piece < list.piece_rows() ? segment_end : piece + list.piece_rows();
+      State<Fold, V> state{};
+      int32_t at = piece;
+#pragma unroll 1
+      while (true) {
+        batch.fold(state, count, at == piece);
+        if (next - at <= kRowsInFlight) break;
+        at += kRowsInFlight;
+        count = next - at < kRowsInFlight ? next - at : kRowsInFlight;
+        batch.load(side, list, at, count, task.column);
+      }
+      if (segment_begin != piece || segment_end != next) {
+        store_part(parts, list.slot(piece, segment_begin == piece) * side.d + task.column, state);
+        continue;
+      }
+      if constexpr (Side<Name>::kReduces) {
+        side.template finish_segment<V>(key, task.column, state, next - piece);
+      } else {
+        // Backwards, from the batch that is at hand.
+#pragma unroll 1
+        while (true) {
+          batch.finish(side, state, segment, count, task.column);
+          if (at == piece) break;
+          at -= kRowsInFlight;
+          count = kRowsInFlight;
+          batch.load(side, list, at, count, task.column);
+        }
+      }
+    }
+  }
+}
+
+// Writes the rows of segments of several pieces.
+template <class Name, int V>
+__global__ void __launch_bounds__(kThreads, kDistributeBlocks<Name>)
+    distribute_parts(Side<Name> side, Shape shape, List list, Parts<Rule<Name>> parts) {
+  wait_for_kernel_before();
+  let_kernel_after_start();
+  for (int64_t block = blockIdx.x; block < Task::count(shape, list.n); block += gridDim.x) {
+    const Task task(shape, block, V);
+    if (task.begin >= list.n || task.column >= side.d) continue;
+    const int32_t begin = static_cast<int32_t>(task.begin);
+    const int32_t end = task.end < list.n ? static_cast<int32_t>(task.end) : list.n;
+    // A segment of several pieces is longer than a window: only the first and the last can be one.
+    const int32_t head = list.key(begin), tail = list.key(end - 1);
+#pragma unroll 1
+    for (int32_t key = head;; key = tail) {
+      if (list.in_pieces(key)) {
+        const int32_t first = list.begins[key], last = list.begins[key + 1];
+        const int32_t stop = last < end ? last : end;
+        const auto state = load_part<V>(parts, list.slot(first, true) * side.d + task.column);
+        const auto segment = side.template of_segment<V>(key, task.column);
+#pragma unroll 1
+        for (int32_t at = first > begin ? first : begin; at < stop; at += kRowsInFlight) {
+          Batch<Name, V> batch;
+          const int32_t count = stop - at < kRowsInFlight ? stop - at : kRowsInFlight;
+          batch.load(side, list, at, count, task.column);
+          batch.finish(side, state, segment, count, task.column);
+        }
+      }
+      if (key == tail) break;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace baracuda::segment

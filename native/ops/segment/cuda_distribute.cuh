@@ -30,6 +30,10 @@ struct Batch {
   Words<T, V> x[kRowsInFlight];
   Words<T, V> y[kRowsInFlight];
 
+  // Where a row's columns begin: one multiplication, for neither number is negative.
+  __device__ __forceinline__ int64_t place(const Side<Name>& side, int u, int32_t column) const {
+    return static_cast<int64_t>(uint64_t{static_cast<uint32_t>(rows[u])} * static_cast<uint32_t>(side.d)) + column;
+  }
   // The ranks from `begin` on, of which `count` are wanted: without a branch, so that all loads are issued together.
   __device__ __forceinline__ void load_rows(const List& list, int32_t begin, int32_t count) {
 #pragma unroll
@@ -38,7 +42,7 @@ struct Batch {
   __device__ __forceinline__ void load_values(const Side<Name>& side, int32_t column, int32_t count) {
 #pragma unroll
     for (int u = 0; u < kRowsInFlight; ++u) {
-      const int64_t at = static_cast<int64_t>(rows[u]) * side.d + column;
+      const int64_t at = place(side, u, column);
       x[u] = Words<T, V>{};
       if (u < count) x[u] = load_words<V>(side.x + at);
       if constexpr (Fold::kRows > 1) {
@@ -55,11 +59,19 @@ struct Batch {
     load_values(side, column, count);
   }
 
+  __device__ __forceinline__ void add(State<Fold, V>& state, int u, bool begins) const {
+    state.add(bits_as<Columns<T, V>>(x[u]), bits_as<Columns<T, V>>(y[u]), rows[u], begins);
+  }
   __device__ __forceinline__ void fold(State<Fold, V>& state, int32_t count, bool begins) const {
+    if (begins) {
+      add(state, 0, true);
+    } else {
+      add(state, 0, false);
+    }
 #pragma unroll
-    for (int u = 0; u < kRowsInFlight; ++u) {
+    for (int u = 1; u < kRowsInFlight; ++u) {
       if (u >= count) break;
-      state.add(bits_as<Columns<T, V>>(x[u]), bits_as<Columns<T, V>>(y[u]), rows[u], u == 0 && begins);
+      add(state, u, false);
     }
   }
   __device__ __forceinline__ void finish(const Side<Name>& side, const State<Fold, V>& state,
@@ -74,7 +86,7 @@ struct Batch {
         values.at[k] =
             Fold::value(state.first.at[k], state.second.at[k], segment.at[k], mine.at[k], other.at[k], rows[u]);
       }
-      store<V>(side.result + static_cast<int64_t>(rows[u]) * side.d + column, values);
+      store<V>(side.result + place(side, u, column), values);
     }
   }
 };

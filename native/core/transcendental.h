@@ -86,6 +86,16 @@ BARACUDA_HD float exp_of(float x) {
   return x == x ? scaled : canonical_nan<float>();
 }
 
+// exp_of from -80 to 80, where the result is normal: one addition to the exponent scales.
+BARACUDA_HD double exp_of_normal(double x) {
+  const auto parts = exp_parts(x);
+  return bits_as<double>(bits_as<uint64_t>(parts.factor) + (parts.power << 52));
+}
+BARACUDA_HD float exp_of_normal(float x) {
+  const auto parts = exp_parts(x);
+  return bits_as<float>(bits_as<uint32_t>(parts.factor) + (parts.power << 23));
+}
+
 // exp_of for x <= 0 in fewer operations; 0 for NaN. The first product is normal; only the second one can round.
 BARACUDA_HD double exp_of_negative(double x) {
   const auto parts = exp_parts(x >= -746.0 ? x : -746.0);
@@ -100,20 +110,18 @@ BARACUDA_HD float exp_of_negative(float x) {
   return bits_as<float>(bits_as<uint32_t>(parts.factor) + ((parts.power + 32) << 23)) * 0x1p-32f;
 }
 
-// e^-|x|, or e^-80 if that is more and for NaN: with normal results, one addition to the exponent scales.
+// e^-|x|, or e^-80 if that is more and for NaN.
 BARACUDA_HD double decay_of(double x) {
   const double size = x < 0.0 ? -x : x;
-  const auto parts = exp_parts(size <= 80.0 ? -size : -80.0);
-  return bits_as<double>(bits_as<uint64_t>(parts.factor) + (parts.power << 52));
+  return exp_of_normal(size <= 80.0 ? -size : -80.0);
 }
 BARACUDA_HD float decay_of(float x) {
 #if defined(__CUDA_ARCH__)
-  const auto parts = exp_parts(-fminf(fabsf(x), 80.0f));
+  return exp_of_normal(-fminf(fabsf(x), 80.0f));
 #else
   const float size = x < 0.0f ? -x : x;
-  const auto parts = exp_parts(size <= 80.0f ? -size : -80.0f);
+  return exp_of_normal(size <= 80.0f ? -size : -80.0f);
 #endif
-  return bits_as<float>(bits_as<uint32_t>(parts.factor) + (parts.power << 23));
 }
 
 // The natural logarithm; -infinity for 0, NaN below 0 and for NaN.

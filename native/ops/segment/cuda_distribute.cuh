@@ -21,6 +21,42 @@ constexpr bool takes_pieces_singly() {
   }
 }
 
+// A rule's value() in fewer operations and with the same bits, where holds() says so.
+template <class Name>
+struct Near {
+  static constexpr bool kExists = false;
+};
+// Softmax where no term is so small that it or its share could be subnormal; never where the largest value is not
+// finite.
+template <typename T>
+struct NearSoftmax {
+  static constexpr bool kExists = true;
+  static __device__ __forceinline__ bool holds(float largest, T x) { return wide(x) - largest >= -40.0f; }
+  // 1 / sum, to all bits but perhaps the last.
+  static __device__ __forceinline__ float inverse(float sum) {
+    float seed;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(seed) : "f"(sum));
+    return fma(seed, fma(-sum, seed, 1.0f), seed);
+  }
+  // The share's error is exact, so that its correction gives the rounded quotient: a division without what it does at
+  // the ends of the range.
+  static __device__ __forceinline__ T value(float largest, float sum, float inverse, T x) {
+    const float term = exp_of_normal(wide(x) - largest), share = term * inverse;
+    const float quotient = fma(inverse, fma(-sum, share, term), share);
+    if constexpr (std::is_same_v<T, float>) {
+      return quotient;
+    } else {
+      return stored<T>(quotient);
+    }
+  }
+};
+template <>
+struct Near<rule::Softmax<float>> : NearSoftmax<float> {};
+template <>
+struct Near<rule::Softmax<Half>> : NearSoftmax<Half> {};
+template <>
+struct Near<rule::Softmax<Bfloat16>> : NearSoftmax<Bfloat16> {};
+
 // Some consecutive ranks of one segment: where their rows lie and what they hold.
 template <class Name, int V>
 struct Batch {
@@ -74,8 +110,19 @@ struct Batch {
       add(state, u, false);
     }
   }
-  __device__ __forceinline__ void finish(const Side<Name>& side, const State<Fold, V>& state,
-                                         const Columns<T, V>& segment, int32_t count, int32_t column) const {
+  // `begin` is the first rank.
+  __device__ __forceinline__ void finish(const Side<Name>& side, const List& list, const State<Fold, V>& state,
+                                         const Columns<T, V>& segment, int32_t begin, int32_t count,
+                                         int32_t column) const {
+    if constexpr (Near<Name>::kExists) {
+      if (finish_near(side, state, count, column)) return;
+      // Rare: short code matters more than what it takes to read the rows again.
+#pragma unroll 1
+      for (int32_t rank = begin; rank < begin + count; ++rank) {
+        side.template finish_row<V>(list.row(rank), column, state, segment);
+      }
+      return;
+    }
 #pragma unroll
     for (int u = 0; u < kRowsInFlight; ++u) {
       if (u >= count) break;
@@ -88,6 +135,38 @@ struct Batch {
       }
       store<V>(side.result + place(side, u, column), values);
     }
+  }
+
+  // Finishes the rows if all of them may take the shorter way. Two at a time: each chain of operations is long.
+  __device__ __forceinline__ bool finish_near(const Side<Name>& side, const State<Fold, V>& state, int32_t count,
+                                              int32_t column) const {
+    bool holds = true;
+#pragma unroll
+    for (int u = 0; u < kRowsInFlight; ++u) {
+      const Columns<T, V> mine = bits_as<Columns<T, V>>(x[u]);
+#pragma unroll
+      for (int k = 0; k < V; ++k) holds &= u >= count || Near<Name>::holds(state.first.at[k], mine.at[k]);
+    }
+    if (!holds) return false;
+    float inverse[V];
+#pragma unroll
+    for (int k = 0; k < V; ++k) inverse[k] = Near<Name>::inverse(state.second.at[k]);
+#pragma unroll
+    for (int pair = 0; pair < kRowsInFlight; pair += 2) {
+      if (pair >= count) break;
+      Columns<T, V> values[2];
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        const Columns<T, V> mine = bits_as<Columns<T, V>>(x[pair + i]);
+#pragma unroll
+        for (int k = 0; k < V; ++k) {
+          values[i].at[k] = Near<Name>::value(state.first.at[k], state.second.at[k], inverse[k], mine.at[k]);
+        }
+      }
+      store<V>(side.result + place(side, pair, column), values[0]);
+      if (pair + 1 < count) store<V>(side.result + place(side, pair + 1, column), values[1]);
+    }
+    return true;
   }
 };
 
@@ -157,7 +236,7 @@ __global__ void __launch_bounds__(kThreads, kDistributeBlocks<Name>)
         // Backwards, from the batch that is at hand.
 #pragma unroll 1
         while (true) {
-          batch.finish(side, state, segment, count, task.column);
+          batch.finish(side, list, state, segment, at, count, task.column);
           if (at == piece) break;
           at -= kRowsInFlight;
           count = kRowsInFlight;
@@ -193,7 +272,7 @@ __global__ void __launch_bounds__(kThreads, kDistributeBlocks<Name>)
           Batch<Name, V> batch;
           const int32_t count = stop - at < kRowsInFlight ? stop - at : kRowsInFlight;
           batch.load(side, list, at, count, task.column);
-          batch.finish(side, state, segment, count, task.column);
+          batch.finish(side, list, state, segment, at, count, task.column);
         }
       }
       if (key == tail) break;

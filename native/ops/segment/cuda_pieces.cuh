@@ -269,10 +269,17 @@ __global__ void __launch_bounds__(kThreads, (blocks_of<Name, V>()))
   }
 }
 
+// Whether a rule's state is a sum relative to the largest value.
+template <class Fold>
+struct IsExponentialSum : std::false_type {};
+template <template <typename> class Name, typename T>
+struct IsExponentialSum<Rule<Name<T>>> : std::is_base_of<ExponentialSum<T>, Rule<Name<T>>> {};
+
 // Joins the parts of segments of several pieces. Each warp of a block looks for one that begins in its window of a
 // piece's length, and joins 32 columns of it, if it is short. The block joins the long ones together: if parts may be
 // joined in any grouping, each warp joins its share and one warp what they have; if not, all warps fetch parts, the
-// next ones while one warp adds the last ones in ascending order.
+// next ones while one warp adds the last ones in ascending order. Of sums of exponentials, what each part is scaled by
+// follows from the values before it alone, and all warps compute it.
 constexpr int kJoinWarps = 16;
 constexpr int kJoinThreads = 32 * kJoinWarps;
 // Parts a warp fetches at once: of all warps they fit the 48 KiB that need no opt-in.
@@ -342,6 +349,52 @@ __device__ __forceinline__ State<Fold, 1> join_in_order(const Joiner<Fold>& join
   return state;
 }
 
+// The same where parts are scaled.
+template <class Fold>
+__device__ State<Fold, 1> join_scaled(const Joiner<Fold>& joiner, JoinTables<Fold>& tables) {
+  using First = typename Fold::First;
+  constexpr int32_t kBatch = kJoinWarps * kJoinBatch<Fold>;
+  __shared__ First maxima[kJoinWarps][32];
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  // Below every part: the first one is what it was.
+  State<Fold, 1> state{{{Limits<First>::lowest()}}, {{0}}}, fetched[kJoinBatch<Fold>];
+  joiner.fetch(warp * kJoinBatch<Fold>, fetched);
+  for (int32_t batch = 0; batch < joiner.count; batch += kBatch) {
+    First mine = fetched[0].first.at[0];
+#pragma unroll
+    for (int u = 1; u < kJoinBatch<Fold>; ++u) {
+      mine = choose(Largest::wins(fetched[u].first.at[0], mine), fetched[u].first.at[0], mine);
+    }
+    maxima[warp][lane] = mine;
+    __syncthreads();
+    // The largest value before this warp's parts.
+    First& all = state.first.at[0];
+    mine = all;
+#pragma unroll
+    for (int i = 0; i < kJoinWarps; ++i) {
+      mine = choose(i == warp, all, mine);
+      all = choose(Largest::wins(maxima[i][lane], all), maxima[i][lane], all);
+    }
+#pragma unroll
+    for (int u = 0; u < kJoinBatch<Fold>; ++u) {
+      const auto step = Fold::step_to(mine, fetched[u].first.at[0]);
+      fetched[u].first.at[0] = step.grows ? -step.factor : step.factor;
+      tables.put(warp * kJoinBatch<Fold> + u, lane, fetched[u]);
+    }
+    __syncthreads();
+    joiner.fetch(batch + kBatch + warp * kJoinBatch<Fold>, fetched);
+    if (warp != 0) continue;
+    const int32_t left = joiner.count - batch < kBatch ? joiner.count - batch : kBatch;
+#pragma unroll 8
+    for (int i = 0; i < left; ++i) {
+      const State<Fold, 1> part = tables.get(i, lane);
+      const First factor = part.first.at[0];
+      Fold::take(state.second.at[0], {factor < 0 ? -factor : factor, factor < 0}, part.second.at[0]);
+    }
+  }
+  return state;
+}
+
 // The first warp has the answer.
 template <class Fold>
 __device__ State<Fold, 1> join_together(const Joiner<Fold>& joiner, JoinTables<Fold>& tables) {
@@ -354,6 +407,8 @@ __device__ State<Fold, 1> join_together(const Joiner<Fold>& joiner, JoinTables<F
     tables.put(warp, lane, state);
     __syncthreads();
     for (int i = 1; warp == 0 && i < kJoinWarps && i * each < joiner.count; ++i) state.join(tables.get(i, lane));
+  } else if constexpr (IsExponentialSum<Fold>::value) {
+    state = join_scaled(joiner, tables);
   } else {
     State<Fold, 1> fetched[kJoinBatch<Fold>];
     joiner.fetch(warp * kJoinBatch<Fold>, fetched);

@@ -369,13 +369,25 @@ struct ExponentialSum {
   static constexpr bool kAnyGrouping = false;
   static BARACUDA_HD void begin(First& largest, Second& sum, T x, T, int32_t) { largest = wide(x), sum = Second(1); }
   static BARACUDA_HD void add(First& largest, Second& sum, T x, T, int32_t) { join(largest, sum, wide(x), Second(1)); }
-  // The lower sum, of at most 2^31, is scaled by e^(lower - higher). The higher one is at least 1, so that no bit of it
-  // depends on what e^-80 or less adds. Where the largest is NaN the sum is any number.
   static BARACUDA_HD void join(First& largest, Second& sum, First later, Second more) {
+    take(sum, step_to(largest, later), more);
+  }
+
+  // A join in two steps, of which the first needs no sum. The lower of two sums is scaled by e^(lower - higher).
+  struct Step {
+    First factor;  // positive
+    bool grows;    // whether the later part has the larger value
+  };
+  // No sum is above 2^31 and the higher one is at least 1, so none of its bits depends on what e^-80 or less adds. Where
+  // the largest is NaN the sum may be any number.
+  static BARACUDA_HD Step step_to(First& largest, First later) {
     const bool grows = Largest::wins(later, largest);
     const First factor = choose(later == largest, First(1), decay_of(later - largest));
-    sum = fma(choose(grows, sum, more), factor, choose(grows, more, sum));
     largest = choose(grows, later, largest);
+    return {factor, grows};
+  }
+  static BARACUDA_HD void take(Second& sum, Step step, Second more) {
+    sum = fma(choose(step.grows, sum, more), step.factor, choose(step.grows, more, sum));
   }
 };
 

@@ -99,15 +99,35 @@ struct Batch {
     state.add(bits_as<Columns<T, V>>(x[u]), bits_as<Columns<T, V>>(y[u]), rows[u], begins);
   }
   __device__ __forceinline__ void fold(State<Fold, V>& state, int32_t count, bool begins) const {
-    if (begins) {
-      add(state, 0, true);
+    if constexpr (IsExponentialSum<Fold>::value) {
+      fold_pairs(state, count);
     } else {
-      add(state, 0, false);
-    }
+      if (begins) {
+        add(state, 0, true);
+      } else {
+        add(state, 0, false);
+      }
 #pragma unroll
-    for (int u = 1; u < kRowsInFlight; ++u) {
-      if (u >= count) break;
-      add(state, u, false);
+      for (int u = 1; u < kRowsInFlight; ++u) {
+        if (u >= count) break;
+        add(state, u, false);
+      }
+    }
+  }
+  // Two rows at a time: an exponential is a long chain of operations. A row beyond the last one has no term.
+  __device__ __forceinline__ void fold_pairs(State<Fold, V>& state, int32_t count) const {
+    using C = Compute<T>;
+#pragma unroll
+    for (int pair = 0; pair < kRowsInFlight; pair += 2) {
+      if (pair >= count) break;
+      const bool both = pair + 1 < count;
+      const Columns<T, V> one = bits_as<Columns<T, V>>(x[pair]), other = bits_as<Columns<T, V>>(x[pair + 1]);
+#pragma unroll
+      for (int k = 0; k < V; ++k) {
+        Fold::join(state.first.at[k], state.second.at[k], wide(one.at[k]), C(1));
+        Fold::join(state.first.at[k], state.second.at[k], choose(both, wide(other.at[k]), Limits<C>::lowest()),
+                   choose(both, C(1), C(0)));
+      }
     }
   }
   // `begin` is the first rank.
@@ -170,15 +190,17 @@ struct Batch {
   }
 };
 
+// A warp a block: its pieces take as long as no other's.
+constexpr int kSingleThreads = 32;
 // Registers for a batch of one tensor or of two.
 template <class Name>
-constexpr int kDistributeBlocks = sizeof(typename Name::Element) > 4 ? 8
-                                  : Side<Name>::kReduces           ? 16
-                                  : Rule<Name>::kRows > 1          ? 10
-                                                                   : 12;
+constexpr int kSingleBlocks = sizeof(typename Name::Element) > 4 ? 16
+                              : Side<Name>::kReduces           ? 32
+                              : Rule<Name>::kRows > 1          ? 20
+                                                               : 24;
 
 template <class Name, int V>
-__global__ void __launch_bounds__(kThreads, kDistributeBlocks<Name>)
+__global__ void __launch_bounds__(kSingleThreads, kSingleBlocks<Name>)
     distribute_pieces(Side<Name> side, Shape shape, List list, Parts<Rule<Name>> parts) {
   using T = typename Name::Element;
   using Fold = Rule<Name>;
@@ -216,7 +238,7 @@ __global__ void __launch_bounds__(kThreads, kDistributeBlocks<Name>)
       const int32_t segment_begin = list.begins[key], segment_end = list.begins[key + 1];
       const Columns<T, V> segment = side.template of_segment<V>(key, task.column);
       next = segment_end - piece < list.piece_rows() ? segment_end : piece + list.piece_rows();
-      State<Fold, V> state{};
+      auto state = state_of_none<Fold, V>();
       int32_t at = piece;
 #pragma unroll 1
       while (true) {
@@ -249,7 +271,7 @@ __global__ void __launch_bounds__(kThreads, kDistributeBlocks<Name>)
 
 // Writes the rows of segments of several pieces.
 template <class Name, int V>
-__global__ void __launch_bounds__(kThreads, kDistributeBlocks<Name>)
+__global__ void __launch_bounds__(kSingleThreads, kSingleBlocks<Name>)
     distribute_parts(Side<Name> side, Shape shape, List list, Parts<Rule<Name>> parts) {
   wait_for_kernel_before();
   let_kernel_after_start();

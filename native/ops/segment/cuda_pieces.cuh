@@ -43,18 +43,19 @@ constexpr int32_t kShortWindowBits = 3;
 
 // How the list is shared out: `lanes` threads, a power of two, go through a window's ranks together.
 struct Shape {
+  int32_t threads;  // of a block
   int32_t lanes;
   int32_t window_bits;
   int32_t spread_bits;    // windows that a piece may cover
   int32_t column_blocks;  // of lanes * V columns
 
-  Shape(const List& list, int32_t d, int columns) : lanes(1) {
+  Shape(const List& list, int32_t d, int columns, int block_threads) : threads(block_threads), lanes(1) {
     window_bits = list.n < kManyRows ? kShortWindowBits : kLongWindowBits;
     spread_bits = list.piece_bits - window_bits;
     while (lanes < 32 && lanes * columns < d) lanes *= 2;
     column_blocks = static_cast<int32_t>((int64_t{d} + lanes * columns - 1) / (lanes * columns));
   }
-  BARACUDA_HD int32_t groups() const { return kThreads / lanes; }
+  BARACUDA_HD int32_t groups() const { return threads / lanes; }
   uint32_t blocks(int32_t n) const {
     const int64_t windows = (static_cast<int64_t>(n) + (1 << window_bits) - 1) >> window_bits;
     const int64_t spread = static_cast<int64_t>(groups()) << spread_bits;
@@ -275,6 +276,17 @@ struct IsExponentialSum : std::false_type {};
 template <template <typename> class Name, typename T>
 struct IsExponentialSum<Rule<Name<T>>> : std::is_base_of<ExponentialSum<T>, Rule<Name<T>>> {};
 
+// The state of no rows. Of exponentials: below every row, so that the first one becomes what it is.
+template <class Fold, int V>
+__device__ __forceinline__ State<Fold, V> state_of_none() {
+  State<Fold, V> state{};
+  if constexpr (IsExponentialSum<Fold>::value) {
+#pragma unroll
+    for (int k = 0; k < V; ++k) state.first.at[k] = Limits<typename Fold::First>::lowest();
+  }
+  return state;
+}
+
 // Joins the parts of segments of several pieces. Each warp of a block looks for one that begins in its window of a
 // piece's length, and joins 32 columns of it, if it is short. The block joins the long ones together: if parts may be
 // joined in any grouping, each warp joins its share and one warp what they have; if not, all warps fetch parts, the
@@ -356,8 +368,8 @@ __device__ State<Fold, 1> join_scaled(const Joiner<Fold>& joiner, JoinTables<Fol
   constexpr int32_t kBatch = kJoinWarps * kJoinBatch<Fold>;
   __shared__ First maxima[kJoinWarps][32];
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-  // Below every part: the first one is what it was.
-  State<Fold, 1> state{{{Limits<First>::lowest()}}, {{0}}}, fetched[kJoinBatch<Fold>];
+  auto state = state_of_none<Fold, 1>();
+  State<Fold, 1> fetched[kJoinBatch<Fold>];
   joiner.fetch(warp * kJoinBatch<Fold>, fetched);
   for (int32_t batch = 0; batch < joiner.count; batch += kBatch) {
     First mine = fetched[0].first.at[0];

@@ -190,6 +190,10 @@ struct Batch {
   }
 };
 
+// Whether the next rows are fetched before the last ones are looked at: formulas of exponentials take as long as that.
+template <class Name>
+constexpr bool kFetchesAhead = IsExponentialSum<Rule<Name>>::value && sizeof(typename Name::Element) <= 4;
+
 // A warp a block: its pieces take as long as no other's.
 constexpr int kSingleThreads = 32;
 // Registers for a batch of one tensor or of two.
@@ -242,11 +246,20 @@ __global__ void __launch_bounds__(kSingleThreads, kSingleBlocks<Name>)
       int32_t at = piece;
 #pragma unroll 1
       while (true) {
-        batch.fold(state, count, at == piece);
-        if (next - at <= kRowsInFlight) break;
+        const int32_t left = next - at - kRowsInFlight, wanted = left < kRowsInFlight ? left : kRowsInFlight;
+        if constexpr (kFetchesAhead<Name>) {
+          Batch<Name, V> following;
+          if (left > 0) following.load(side, list, at + kRowsInFlight, wanted, task.column);
+          batch.fold(state, count, at == piece);
+          if (left <= 0) break;
+          batch = following;
+        } else {
+          batch.fold(state, count, at == piece);
+          if (left <= 0) break;
+          batch.load(side, list, at + kRowsInFlight, wanted, task.column);
+        }
         at += kRowsInFlight;
-        count = next - at < kRowsInFlight ? next - at : kRowsInFlight;
-        batch.load(side, list, at, count, task.column);
+        count = wanted;
       }
       if (segment_begin != piece || segment_end != next) {
         store_part(parts, list.slot(piece, segment_begin == piece) * side.d + task.column, state);

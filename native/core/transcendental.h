@@ -96,7 +96,7 @@ BARACUDA_HD float exp_of_normal(float x) {
   return bits_as<float>(bits_as<uint32_t>(parts.factor) + (parts.power << 23));
 }
 
-// exp_of for x <= 0 in fewer operations; 0 for NaN. The first product is normal; only the second one can round.
+// exp_of for x <= 0 in fewer operations; 0 for NaN. What is scaled down is normal, so that only the product can round.
 BARACUDA_HD double exp_of_negative(double x) {
   const auto parts = exp_parts(x >= -746.0 ? x : -746.0);
   return bits_as<double>(bits_as<uint64_t>(parts.factor) + ((parts.power + 64) << 52)) * 0x1p-64;

@@ -24,10 +24,9 @@ struct Plan {
 
 template <int V, class Name>
 Status enqueue_pieces(const Side<Name>& side, const List& list, const Parts<Rule<Name>>& parts, Stream stream) {
-  constexpr bool kSingly = takes_pieces_singly<Name>();
-  constexpr int kBlock = kSingly ? kSingleThreads : kThreads;
-  const Shape shape(list, side.d, V, kBlock);
+  const Shape shape(list, side.d, V);
   const uint32_t blocks = shape.blocks(list.n);
+  constexpr bool kSingly = takes_pieces_singly<Name>();
   const auto pieces = [] {
     if constexpr (kSingly) {
       return distribute_pieces<Name, V>;
@@ -36,7 +35,7 @@ Status enqueue_pieces(const Side<Name>& side, const List& list, const Parts<Rule
     }
   }();
   BARACUDA_RETURN_IF_FAILED(
-      launch_early("segment piece kernel", pieces, blocks, kBlock, 0, stream, side, shape, list, parts));
+      launch_early("segment piece kernel", pieces, blocks, kThreads, 0, stream, side, shape, list, parts));
   // No segment of several pieces.
   if (list.n <= list.piece_rows()) return Status::kOk;
   const int64_t windows = (slot_count(list.n, list.piece_bits) / 2 + kJoinWarps - 1) / kJoinWarps;
@@ -44,7 +43,7 @@ Status enqueue_pieces(const Side<Name>& side, const List& list, const Parts<Rule
       "segment join kernel", join_parts<Name>, blocks_for(windows * ((static_cast<int64_t>(side.d) + 31) / 32), 1),
       kJoinThreads, 0, stream, side, list, parts));
   if constexpr (kSingly && !Side<Name>::kReduces) {
-    return launch_early("segment finish kernel", distribute_parts<Name, V>, blocks, kBlock, 0, stream, side, shape,
+    return launch_early("segment finish kernel", distribute_parts<Name, V>, blocks, kThreads, 0, stream, side, shape,
                         list, parts);
   } else if constexpr (!Side<Name>::kReduces) {
     return launch_early("segment finish kernel", finish_parts<Name, V>, blocks, kThreads, 0, stream, side,

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rules that fold a segment's rows and then read them again, on CUDA: a group of lanes takes the pieces of its window
-// one after the other. The rows of a short piece are still in registers when its state is known, those of a longer one
-// in a cache. Formulas appear once each in the code: unrolled over rows of several segments they would not fit the
-// instruction cache.
+// Rules with long formulas, and those that read a segment's rows again once they are folded, on CUDA: a group of lanes
+// takes the pieces of its window one after the other. The rows of a short piece are still in registers when its state
+// is known, those of a longer one in a cache. Formulas appear once each in the code: unrolled over rows of several
+// segments they would not fit the instruction cache.
 #pragma once
 
 #include "ops/segment/cuda_pieces.cuh"
@@ -194,17 +194,15 @@ struct Batch {
 template <class Name>
 constexpr bool kFetchesAhead = IsExponentialSum<Rule<Name>>::value && sizeof(typename Name::Element) <= 4;
 
-// A warp a block: its pieces take as long as no other's.
-constexpr int kSingleThreads = 32;
-// Registers for a batch of one tensor or of two.
+// Blocks a multiprocessor, hence registers a thread: for a batch of one tensor or of two.
 template <class Name>
-constexpr int kSingleBlocks = sizeof(typename Name::Element) > 4 ? 16
-                              : Side<Name>::kReduces           ? 32
-                              : Rule<Name>::kRows > 1          ? 20
-                                                               : 24;
+constexpr int kSingleBlocks = sizeof(typename Name::Element) > 4 ? 8
+                              : Side<Name>::kReduces             ? 16
+                              : Rule<Name>::kRows > 1            ? 10
+                                                                 : 12;
 
 template <class Name, int V>
-__global__ void __launch_bounds__(kSingleThreads, kSingleBlocks<Name>)
+__global__ void __launch_bounds__(kThreads, kSingleBlocks<Name>)
     distribute_pieces(Side<Name> side, Shape shape, List list, Parts<Rule<Name>> parts) {
   using T = typename Name::Element;
   using Fold = Rule<Name>;
@@ -284,7 +282,7 @@ __global__ void __launch_bounds__(kSingleThreads, kSingleBlocks<Name>)
 
 // Writes the rows of segments of several pieces.
 template <class Name, int V>
-__global__ void __launch_bounds__(kSingleThreads, kSingleBlocks<Name>)
+__global__ void __launch_bounds__(kThreads, kSingleBlocks<Name>)
     distribute_parts(Side<Name> side, Shape shape, List list, Parts<Rule<Name>> parts) {
   wait_for_kernel_before();
   let_kernel_after_start();

@@ -20,42 +20,24 @@ static_assert(kRowsInFlight <= kRowsBeyond);
 // Blocks a multiprocessor, hence registers a thread: lanes that load 16 bytes need the registers, and half as many of
 // them have the same bytes in flight.
 constexpr int blocks_per_multiprocessor(size_t bytes, int columns) { return bytes > 8 ? 10 : columns > 2 ? 12 : 16; }
-// exp and log need twice the registers.
-constexpr int kBlocksOfExponentials = 8;
-template <class Name, int V>
-constexpr int blocks_of() {
-  using T = typename Name::Element;
-  return std::is_base_of_v<ExponentialSum<T>, Rule<Name>> ? kBlocksOfExponentials
-                                                          : blocks_per_multiprocessor(sizeof(T) * V, V);
-}
-// Rows that are written at once from a segment's state, where they are read again: each waits for its load.
-template <class Name>
-constexpr int rows_written_at_once() {
-  if constexpr (Rule<Name>::kKind == Kind::kDistribute) {
-    return Rule<Name>::kReadsRowsAgain ? 4 : 1;
-  } else {
-    return 1;
-  }
-}
 // Ranks of one group: many rows pay for the start of a group, few give all multiprocessors some.
 constexpr int32_t kLongWindowBits = 6;
 constexpr int32_t kShortWindowBits = 3;
 
 // How the list is shared out: `lanes` threads, a power of two, go through a window's ranks together.
 struct Shape {
-  int32_t threads;  // of a block
   int32_t lanes;
   int32_t window_bits;
   int32_t spread_bits;    // windows that a piece may cover
   int32_t column_blocks;  // of lanes * V columns
 
-  Shape(const List& list, int32_t d, int columns, int block_threads) : threads(block_threads), lanes(1) {
+  Shape(const List& list, int32_t d, int columns) : lanes(1) {
     window_bits = list.n < kManyRows ? kShortWindowBits : kLongWindowBits;
     spread_bits = list.piece_bits - window_bits;
     while (lanes < 32 && lanes * columns < d) lanes *= 2;
     column_blocks = static_cast<int32_t>((int64_t{d} + lanes * columns - 1) / (lanes * columns));
   }
-  BARACUDA_HD int32_t groups() const { return threads / lanes; }
+  BARACUDA_HD int32_t groups() const { return kThreads / lanes; }
   uint32_t blocks(int32_t n) const {
     const int64_t windows = (static_cast<int64_t>(n) + (1 << window_bits) - 1) >> window_bits;
     const int64_t spread = static_cast<int64_t>(groups()) << spread_bits;
@@ -205,7 +187,7 @@ __device__ __forceinline__ void finish_rows(const Side<Name>& side, const List& 
 }
 
 template <class Name, int V>
-__global__ void __launch_bounds__(kThreads, (blocks_of<Name, V>()))
+__global__ void __launch_bounds__(kThreads, blocks_per_multiprocessor(sizeof(typename Name::Element) * V, V))
     reduce_pieces(Side<Name> side, Shape shape, List list, Parts<Rule<Name>> parts) {
   using T = typename Name::Element;
   using Fold = Rule<Name>;
@@ -256,7 +238,7 @@ __global__ void __launch_bounds__(kThreads, (blocks_of<Name, V>()))
         } else if (!(begins_segment && ends_segment)) {
           store_part(parts, list.slot(piece, begins_segment) * side.d + task.column, state);
         } else if constexpr (!Side<Name>::kReduces) {
-          finish_rows<V, rows_written_at_once<Name>()>(side, list, piece, next, task.column, state, segment);
+          finish_rows<V, 1>(side, list, piece, next, task.column, state, segment);
         } else {
           side.template finish_segment<V>(key, task.column, state, next - piece);
         }

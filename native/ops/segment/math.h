@@ -378,8 +378,8 @@ struct ExponentialSum {
     First factor;  // positive
     bool grows;    // whether the later part has the larger value
   };
-  // No sum is above 2^31 and the higher one is at least 1, so none of its bits depends on what e^-80 or less adds. Where
-  // the largest is NaN the sum may be any number.
+  // No sum is above 2^31 and the higher one is at least 1, so none of its bits depends on what e^-80 or less adds.
+  // Where the largest is NaN the sum may be any number.
   static BARACUDA_HD Step step_to(First& largest, First later) {
     const bool grows = Largest::wins(later, largest);
     const First factor = choose(later == largest, First(1), decay_of(later - largest));

@@ -17,17 +17,22 @@ BARACUDA_HD float power_of_two_f32(uint32_t k) { return bits_as<float>((k + 127u
 // Half of k, rounded down, for k as above.
 BARACUDA_HD uint32_t half_of(uint32_t k) { return static_cast<uint32_t>(static_cast<int32_t>(k) >> 1); }
 
-// e^x, 0 and infinity where it leaves the range; NaN for NaN.
-BARACUDA_HD double exp_of(double x) {
-  // Beyond these the result is 0 (below half the smallest subnormal) or infinite; NaN passes both comparisons' else.
-  const double clamped = x < -746.0 ? -746.0 : (x > 710.0 ? 710.0 : x);
-  // k = x / log 2 to nearest: adding 1.5 * 2^52 leaves the integer in the low bits.
+// e^x as factor * 2^power.
+template <typename Float, typename Unsigned>
+struct ScaledExponential {
+  Float factor;    // about 2^-1/2 to 2^1/2
+  Unsigned power;  // of two's complement
+};
+
+// e^x for x of less than 2^10.
+BARACUDA_HD ScaledExponential<double, uint64_t> exp_parts(double x) {
+  // power = x / log 2 to nearest: adding 1.5 * 2^52 leaves the integer in the low bits.
   constexpr double kShift = 0x1.8p52;
-  const double shifted = fma(clamped, 0x1.71547652b82fep0, kShift);
+  const double shifted = fma(x, 0x1.71547652b82fep0, kShift);
   const double whole = shifted - kShift;
-  // r = x - k log 2 with log 2 in two parts; the first has so few bits that the first difference is exact. What the
+  // r = x - power log 2 with log 2 in two parts; the first has so few bits that the first difference is exact. What the
   // second one loses is kept.
-  const double near = fma(-whole, 0x1.62e42fefa38p-1, clamped);
+  const double near = fma(-whole, 0x1.62e42fefa38p-1, x);
   const double r = fma(-whole, 0x1.ef35793c7673p-45, near);
   const double lost = fma(-whole, 0x1.ef35793c7673p-45, near - r);
   // e^r - 1 - r over r^2, the Taylor series: |r| <= 0.3466, the first term left out is below 2^-58 of the result.
@@ -43,21 +48,26 @@ BARACUDA_HD double exp_of(double x) {
   p = fma(p, r, 1.0 / 24.0);
   p = fma(p, r, 1.0 / 6.0);
   p = fma(p, r, 0.5);
-  const double result = 1.0 + (r + fma(r * r, p, lost));
-  // 2^k in two factors, each a normal number; only the last product can round.
-  const uint32_t k = static_cast<uint32_t>(bits_as<uint64_t>(shifted)), half = half_of(k);
-  const double scaled = result * power_of_two_f64(half) * power_of_two_f64(k - half);
+  return {1.0 + (r + fma(r * r, p, lost)), bits_as<uint64_t>(shifted) - bits_as<uint64_t>(kShift)};
+}
+
+// e^x, 0 and infinity where it leaves the range; NaN for NaN.
+BARACUDA_HD double exp_of(double x) {
+  // Beyond these the result is 0 (below half the smallest subnormal) or infinite; NaN passes both comparisons' else.
+  const auto parts = exp_parts(x < -746.0 ? -746.0 : (x > 710.0 ? 710.0 : x));
+  // 2^power in two factors, each a normal number; only the last product can round.
+  const uint32_t power = static_cast<uint32_t>(parts.power), half = half_of(power);
+  const double scaled = parts.factor * power_of_two_f64(half) * power_of_two_f64(power - half);
   return x == x ? scaled : canonical_nan<double>();
 }
 
 // The same in f32, with as many terms: f64 arithmetic is 2 to 64 times slower on GPUs.
-BARACUDA_HD float exp_of(float x) {
-  const float clamped = x < -104.0f ? -104.0f : (x > 89.0f ? 89.0f : x);
+BARACUDA_HD ScaledExponential<float, uint32_t> exp_parts(float x) {
   constexpr float kShift = 0x1.8p23f;
-  const float shifted = fma(clamped, 0x1.715476p0f, kShift);
+  const float shifted = fma(x, 0x1.715476p0f, kShift);
   const float whole = shifted - kShift;
   // Here the first part has all its 24 bits: what is left below 1/2 is a multiple of 2^-25, and exact.
-  const float near = fma(-whole, 0x1.62e43p-1f, clamped);
+  const float near = fma(-whole, 0x1.62e43p-1f, x);
   const float r = fma(-whole, -0x1.05c61p-29f, near);
   const float lost = fma(-whole, -0x1.05c61p-29f, near - r);
   // The first term left out is below 2^-27 of the result.
@@ -67,10 +77,51 @@ BARACUDA_HD float exp_of(float x) {
   p = fma(p, r, 1.0f / 24.0f);
   p = fma(p, r, 1.0f / 6.0f);
   p = fma(p, r, 0.5f);
-  const float result = 1.0f + (r + fma(r * r, p, lost));
-  const uint32_t k = bits_as<uint32_t>(shifted) - bits_as<uint32_t>(kShift), half = half_of(k);
-  const float scaled = result * power_of_two_f32(half) * power_of_two_f32(k - half);
+  return {1.0f + (r + fma(r * r, p, lost)), bits_as<uint32_t>(shifted) - bits_as<uint32_t>(kShift)};
+}
+BARACUDA_HD float exp_of(float x) {
+  const auto parts = exp_parts(x < -104.0f ? -104.0f : (x > 89.0f ? 89.0f : x));
+  const uint32_t half = half_of(parts.power);
+  const float scaled = parts.factor * power_of_two_f32(half) * power_of_two_f32(parts.power - half);
   return x == x ? scaled : canonical_nan<float>();
+}
+
+// exp_of from -80 to 80, where the result is normal: one addition to the exponent scales.
+BARACUDA_HD double exp_of_normal(double x) {
+  const auto parts = exp_parts(x);
+  return bits_as<double>(bits_as<uint64_t>(parts.factor) + (parts.power << 52));
+}
+BARACUDA_HD float exp_of_normal(float x) {
+  const auto parts = exp_parts(x);
+  return bits_as<float>(bits_as<uint32_t>(parts.factor) + (parts.power << 23));
+}
+
+// exp_of for x <= 0 in fewer operations; 0 for NaN. What is scaled down is normal, so that only the product can round.
+BARACUDA_HD double exp_of_negative(double x) {
+  const auto parts = exp_parts(x >= -746.0 ? x : -746.0);
+  return bits_as<double>(bits_as<uint64_t>(parts.factor) + ((parts.power + 64) << 52)) * 0x1p-64;
+}
+BARACUDA_HD float exp_of_negative(float x) {
+#if defined(__CUDA_ARCH__)
+  const auto parts = exp_parts(fmaxf(x, -104.0f));
+#else
+  const auto parts = exp_parts(x >= -104.0f ? x : -104.0f);
+#endif
+  return bits_as<float>(bits_as<uint32_t>(parts.factor) + ((parts.power + 32) << 23)) * 0x1p-32f;
+}
+
+// e^-|x|, or e^-80 if that is more and for NaN.
+BARACUDA_HD double decay_of(double x) {
+  const double size = x < 0.0 ? -x : x;
+  return exp_of_normal(size <= 80.0 ? -size : -80.0);
+}
+BARACUDA_HD float decay_of(float x) {
+#if defined(__CUDA_ARCH__)
+  return exp_of_normal(-fminf(fabsf(x), 80.0f));
+#else
+  const float size = x < 0.0f ? -x : x;
+  return exp_of_normal(size <= 80.0f ? -size : -80.0f);
+#endif
 }
 
 // The natural logarithm; -infinity for 0, NaN below 0 and for NaN.

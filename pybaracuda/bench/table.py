@@ -140,6 +140,7 @@ _TOKENS_MAX = Segment(operation="max_backward", **_TOKENS)
 
 _AHEAD = (Limit("light", 1.6), Limit("peer", 1.0))
 _HEADLINES = ("sum", "sum_backward", "max", "max_backward")
+_POWER_LAW_HEADLINES = ("softmax", "softmax_backward")
 
 
 def _shapes(operation: str, limits: tuple[Limit, ...] = _AHEAD, cliff: float = 1.2) -> tuple[Row, ...]:
@@ -148,7 +149,11 @@ def _shapes(operation: str, limits: tuple[Limit, ...] = _AHEAD, cliff: float = 1
     shown = operation in _HEADLINES
     return (
         Row(uniform, headline=shown),
-        Row(replace(uniform, ids="power law"), limits=(*limits, *_no_cliff(uniform, 1.2)), headline=shown),
+        Row(
+            replace(uniform, ids="power law"),
+            limits=(*limits, *_no_cliff(uniform, 1.2)),
+            headline=shown or operation in _POWER_LAW_HEADLINES,
+        ),
         Row(replace(uniform, ids="half"), limits=_no_cliff(uniform, cliff)),
         Row(replace(uniform, ids="all"), limits=_no_cliff(uniform, cliff), headline=shown),
         Row(replace(uniform, ids="64"), limits=_no_cliff(uniform, 1.2)),
@@ -190,10 +195,10 @@ _SEGMENT_NAMED = (
     Row(Segment(operation="sum", **_LARGE, form="csr", ids="power law", index="i64"), limits=_AHEAD, headline=True),
     Row(Segment(operation="prod", **_LARGE, ids="power law"), limits=_NO_SLOWER),
     Row(Segment(operation="prod_backward", **_LARGE, ids="power law"), limits=_NO_SLOWER),
-    Row(Segment(operation="logsumexp", **_LARGE, ids="power law"), limits=_NO_SLOWER),
+    *_shapes("logsumexp", limits=_NO_SLOWER),
     Row(Segment(operation="logsumexp_backward", **_LARGE, ids="power law"), limits=_NO_SLOWER),
-    Row(Segment(operation="softmax", **_LARGE, ids="power law"), limits=_NO_SLOWER, headline=True),
-    Row(Segment(operation="softmax_backward", **_LARGE, ids="power law"), limits=_NO_SLOWER, headline=True),
+    *_shapes("softmax", limits=_NO_SLOWER),
+    *_shapes("softmax_backward", limits=_NO_SLOWER),
     Row(Segment(operation="max_with_arg", **_LARGE, ids="power law"), limits=_NO_SLOWER),
     Row(Segment(operation="max_with_arg_backward", **_LARGE, ids="power law"), limits=_NO_SLOWER),
     Row(Segment(operation="max_even_backward", **_LARGE, ids="power law"), limits=_NO_SLOWER),

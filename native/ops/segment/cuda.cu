@@ -2,6 +2,7 @@
 // The segment operators on CUDA: which path a problem takes, its scratch and its launches.
 #include "core/checked.h"
 #include "core/cuda_launch.cuh"
+#include "ops/segment/cuda_distribute.cuh"
 #include "ops/segment/cuda_maps.cuh"
 #include "ops/segment/cuda_order.cuh"
 #include "ops/segment/cuda_pieces.cuh"
@@ -25,15 +26,26 @@ template <int V, class Name>
 Status enqueue_pieces(const Side<Name>& side, const List& list, const Parts<Rule<Name>>& parts, Stream stream) {
   const Shape shape(list, side.d, V);
   const uint32_t blocks = shape.blocks(list.n);
-  BARACUDA_RETURN_IF_FAILED(launch_early("segment piece kernel", reduce_pieces<Name, V>, blocks, kThreads, 0,
-                                                    stream, side, shape, list, parts));
+  constexpr bool kSingly = takes_pieces_singly<Name>();
+  const auto pieces = [] {
+    if constexpr (kSingly) {
+      return distribute_pieces<Name, V>;
+    } else {
+      return reduce_pieces<Name, V>;
+    }
+  }();
+  BARACUDA_RETURN_IF_FAILED(
+      launch_early("segment piece kernel", pieces, blocks, kThreads, 0, stream, side, shape, list, parts));
   // No segment of several pieces.
   if (list.n <= list.piece_rows()) return Status::kOk;
   const int64_t windows = (slot_count(list.n, list.piece_bits) / 2 + kJoinWarps - 1) / kJoinWarps;
   BARACUDA_RETURN_IF_FAILED(launch_early(
       "segment join kernel", join_parts<Name>, blocks_for(windows * ((static_cast<int64_t>(side.d) + 31) / 32), 1),
       kJoinThreads, 0, stream, side, list, parts));
-  if constexpr (!Side<Name>::kReduces) {
+  if constexpr (kSingly && !Side<Name>::kReduces) {
+    return launch_early("segment finish kernel", distribute_parts<Name, V>, blocks, kThreads, 0, stream, side, shape,
+                        list, parts);
+  } else if constexpr (!Side<Name>::kReduces) {
     return launch_early("segment finish kernel", finish_parts<Name, V>, blocks, kThreads, 0, stream, side,
                                    shape, list, parts);
   }

@@ -20,23 +20,6 @@ static_assert(kRowsInFlight <= kRowsBeyond);
 // Blocks a multiprocessor, hence registers a thread: lanes that load 16 bytes need the registers, and half as many of
 // them have the same bytes in flight.
 constexpr int blocks_per_multiprocessor(size_t bytes, int columns) { return bytes > 8 ? 10 : columns > 2 ? 12 : 16; }
-// exp and log need twice the registers.
-constexpr int kBlocksOfExponentials = 8;
-template <class Name, int V>
-constexpr int blocks_of() {
-  using T = typename Name::Element;
-  return std::is_base_of_v<ExponentialSum<T>, Rule<Name>> ? kBlocksOfExponentials
-                                                          : blocks_per_multiprocessor(sizeof(T) * V, V);
-}
-// Rows that are written at once from a segment's state, where they are read again: each waits for its load.
-template <class Name>
-constexpr int rows_written_at_once() {
-  if constexpr (Rule<Name>::kKind == Kind::kDistribute) {
-    return Rule<Name>::kReadsRowsAgain ? 4 : 1;
-  } else {
-    return 1;
-  }
-}
 // Ranks of one group: many rows pay for the start of a group, few give all multiprocessors some.
 constexpr int32_t kLongWindowBits = 6;
 constexpr int32_t kShortWindowBits = 3;
@@ -204,7 +187,7 @@ __device__ __forceinline__ void finish_rows(const Side<Name>& side, const List& 
 }
 
 template <class Name, int V>
-__global__ void __launch_bounds__(kThreads, (blocks_of<Name, V>()))
+__global__ void __launch_bounds__(kThreads, blocks_per_multiprocessor(sizeof(typename Name::Element) * V, V))
     reduce_pieces(Side<Name> side, Shape shape, List list, Parts<Rule<Name>> parts) {
   using T = typename Name::Element;
   using Fold = Rule<Name>;
@@ -255,7 +238,7 @@ __global__ void __launch_bounds__(kThreads, (blocks_of<Name, V>()))
         } else if (!(begins_segment && ends_segment)) {
           store_part(parts, list.slot(piece, begins_segment) * side.d + task.column, state);
         } else if constexpr (!Side<Name>::kReduces) {
-          finish_rows<V, rows_written_at_once<Name>()>(side, list, piece, next, task.column, state, segment);
+          finish_rows<V, 1>(side, list, piece, next, task.column, state, segment);
         } else {
           side.template finish_segment<V>(key, task.column, state, next - piece);
         }
@@ -269,10 +252,28 @@ __global__ void __launch_bounds__(kThreads, (blocks_of<Name, V>()))
   }
 }
 
+// Whether a rule's state is a sum relative to the largest value.
+template <class Fold>
+struct IsExponentialSum : std::false_type {};
+template <template <typename> class Name, typename T>
+struct IsExponentialSum<Rule<Name<T>>> : std::is_base_of<ExponentialSum<T>, Rule<Name<T>>> {};
+
+// The state of no rows. Of exponentials: below every row, so that the first one becomes what it is.
+template <class Fold, int V>
+__device__ __forceinline__ State<Fold, V> state_of_none() {
+  State<Fold, V> state{};
+  if constexpr (IsExponentialSum<Fold>::value) {
+#pragma unroll
+    for (int k = 0; k < V; ++k) state.first.at[k] = Limits<typename Fold::First>::lowest();
+  }
+  return state;
+}
+
 // Joins the parts of segments of several pieces. Each warp of a block looks for one that begins in its window of a
 // piece's length, and joins 32 columns of it, if it is short. The block joins the long ones together: if parts may be
 // joined in any grouping, each warp joins its share and one warp what they have; if not, all warps fetch parts, the
-// next ones while one warp adds the last ones in ascending order.
+// next ones while one warp adds the last ones in ascending order. Of sums of exponentials, what each part is scaled by
+// follows from the values before it alone, and all warps compute it.
 constexpr int kJoinWarps = 16;
 constexpr int kJoinThreads = 32 * kJoinWarps;
 // Parts a warp fetches at once: of all warps they fit the 48 KiB that need no opt-in.
@@ -342,6 +343,52 @@ __device__ __forceinline__ State<Fold, 1> join_in_order(const Joiner<Fold>& join
   return state;
 }
 
+// The same where parts are scaled.
+template <class Fold>
+__device__ State<Fold, 1> join_scaled(const Joiner<Fold>& joiner, JoinTables<Fold>& tables) {
+  using First = typename Fold::First;
+  constexpr int32_t kBatch = kJoinWarps * kJoinBatch<Fold>;
+  __shared__ First maxima[kJoinWarps][32];
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  auto state = state_of_none<Fold, 1>();
+  State<Fold, 1> fetched[kJoinBatch<Fold>];
+  joiner.fetch(warp * kJoinBatch<Fold>, fetched);
+  for (int32_t batch = 0; batch < joiner.count; batch += kBatch) {
+    First mine = fetched[0].first.at[0];
+#pragma unroll
+    for (int u = 1; u < kJoinBatch<Fold>; ++u) {
+      mine = choose(Largest::wins(fetched[u].first.at[0], mine), fetched[u].first.at[0], mine);
+    }
+    maxima[warp][lane] = mine;
+    __syncthreads();
+    // The largest value before this warp's parts.
+    First& all = state.first.at[0];
+    mine = all;
+#pragma unroll
+    for (int i = 0; i < kJoinWarps; ++i) {
+      mine = choose(i == warp, all, mine);
+      all = choose(Largest::wins(maxima[i][lane], all), maxima[i][lane], all);
+    }
+#pragma unroll
+    for (int u = 0; u < kJoinBatch<Fold>; ++u) {
+      const auto step = Fold::step_to(mine, fetched[u].first.at[0]);
+      fetched[u].first.at[0] = step.grows ? -step.factor : step.factor;
+      tables.put(warp * kJoinBatch<Fold> + u, lane, fetched[u]);
+    }
+    __syncthreads();
+    joiner.fetch(batch + kBatch + warp * kJoinBatch<Fold>, fetched);
+    if (warp != 0) continue;
+    const int32_t left = joiner.count - batch < kBatch ? joiner.count - batch : kBatch;
+#pragma unroll 8
+    for (int i = 0; i < left; ++i) {
+      const State<Fold, 1> part = tables.get(i, lane);
+      const First factor = part.first.at[0];
+      Fold::take(state.second.at[0], {factor < 0 ? -factor : factor, factor < 0}, part.second.at[0]);
+    }
+  }
+  return state;
+}
+
 // The first warp has the answer.
 template <class Fold>
 __device__ State<Fold, 1> join_together(const Joiner<Fold>& joiner, JoinTables<Fold>& tables) {
@@ -354,6 +401,8 @@ __device__ State<Fold, 1> join_together(const Joiner<Fold>& joiner, JoinTables<F
     tables.put(warp, lane, state);
     __syncthreads();
     for (int i = 1; warp == 0 && i < kJoinWarps && i * each < joiner.count; ++i) state.join(tables.get(i, lane));
+  } else if constexpr (IsExponentialSum<Fold>::value) {
+    state = join_scaled(joiner, tables);
   } else {
     State<Fold, 1> fetched[kJoinBatch<Fold>];
     joiner.fetch(warp * kJoinBatch<Fold>, fetched);

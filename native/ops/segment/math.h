@@ -370,11 +370,24 @@ struct ExponentialSum {
   static BARACUDA_HD void begin(First& largest, Second& sum, T x, T, int32_t) { largest = wide(x), sum = Second(1); }
   static BARACUDA_HD void add(First& largest, Second& sum, T x, T, int32_t) { join(largest, sum, wide(x), Second(1)); }
   static BARACUDA_HD void join(First& largest, Second& sum, First later, Second more) {
-    const bool grows = Largest::wins(later, largest), equal = later == largest;
-    const First high = choose(grows, later, largest), low = choose(grows, largest, later);
-    const Second high_sum = choose(grows, more, sum), low_sum = choose(grows, sum, more);
-    largest = high;
-    sum = choose(equal, sum + more, fma(low_sum, exp_of(low - high), high_sum));
+    take(sum, step_to(largest, later), more);
+  }
+
+  // A join in two steps, of which the first needs no sum. The lower of two sums is scaled by e^(lower - higher).
+  struct Step {
+    First factor;  // positive
+    bool grows;    // whether the later part has the larger value
+  };
+  // No sum is above 2^31 and the higher one is at least 1, so none of its bits depends on what e^-80 or less adds.
+  // Where the largest is NaN the sum may be any number.
+  static BARACUDA_HD Step step_to(First& largest, First later) {
+    const bool grows = Largest::wins(later, largest);
+    const First factor = choose(later == largest, First(1), decay_of(later - largest));
+    largest = choose(grows, later, largest);
+    return {factor, grows};
+  }
+  static BARACUDA_HD void take(Second& sum, Step step, Second more) {
+    sum = fma(choose(step.grows, sum, more), step.factor, choose(step.grows, more, sum));
   }
 };
 
@@ -387,18 +400,13 @@ struct Rule<rule::LogSumExp<T>> : ExponentialSum<T> {
   static BARACUDA_HD T of_no_rows() { return Limits<T>::lowest(); }
 };
 
-// e^(x - base), 1 where they are equal.
-template <typename C>
-BARACUDA_HD C exponential(C x, C base) {
-  return choose(x == base, C(1), exp_of(x - base));
-}
-
 template <typename T>
 struct Rule<rule::Softmax<T>> : ExponentialSum<T> {
   static constexpr Kind kKind = Kind::kDistribute;
   static constexpr bool kReadsRowsAgain = true;
   static BARACUDA_HD T value(Compute<T> largest, Compute<T> sum, T, T x, T, int32_t) {
-    return stored<T>(exponential(wide(x), largest) / sum);
+    const Compute<T> term = choose(wide(x) == largest, Compute<T>(1), exp_of_negative(wide(x) - largest));
+    return stored<T>(term / choose(is_nan(largest), canonical_nan<Compute<T>>(), sum));
   }
 };
 
@@ -447,7 +455,8 @@ struct Rule<rule::LogSumExpGradient<T>> {
   static constexpr int kRows = 1, kSegments = 2;
   static constexpr bool kCounts = false, kArg = false;
   static BARACUDA_HD T value(T s, T t, T x, int32_t, int64_t, int64_t) {
-    return stored<T>(wide(s) * exponential(wide(x), wide(t)));
+    const Compute<T> term = choose(wide(x) == wide(t), Compute<T>(1), exp_of(wide(x) - wide(t)));
+    return stored<T>(wide(s) * term);
   }
 };
 

@@ -1,0 +1,317 @@
+// SPDX-License-Identifier: Apache-2.0
+// Rules with long formulas, and those that read a segment's rows again once they are folded, on CUDA: a group of lanes
+// takes the pieces of its window one after the other. The rows of a short piece are still in registers when its state
+// is known, those of a longer one in a cache. Formulas appear once each in the code: unrolled over rows of several
+// segments they would not fit the instruction cache.
+#pragma once
+
+#include "ops/segment/cuda_pieces.cuh"
+
+namespace baracuda::segment {
+namespace {
+
+// Whether a rule's pieces take distribute_pieces rather than reduce_pieces.
+template <class Name>
+constexpr bool takes_pieces_singly() {
+  using Fold = Rule<Name>;
+  if constexpr (Fold::kKind == Kind::kDistribute) {
+    return Fold::kReadsRowsAgain;
+  } else {
+    return std::is_base_of_v<ExponentialSum<typename Name::Element>, Fold>;
+  }
+}
+
+// A rule's value() in fewer operations and with the same bits, where holds() says so.
+template <class Name>
+struct Near {
+  static constexpr bool kExists = false;
+};
+// Softmax where no term is so small that it or its share could be subnormal; never where the largest value is not
+// finite.
+template <typename T>
+struct NearSoftmax {
+  static constexpr bool kExists = true;
+  static __device__ __forceinline__ bool holds(float largest, T x) { return wide(x) - largest >= -40.0f; }
+  // 1 / sum, to all bits but perhaps the last.
+  static __device__ __forceinline__ float inverse(float sum) {
+    float seed;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(seed) : "f"(sum));
+    return fma(seed, fma(-sum, seed, 1.0f), seed);
+  }
+  // The share's error is exact, so that its correction gives the rounded quotient: a division without what it does at
+  // the ends of the range.
+  static __device__ __forceinline__ T value(float largest, float sum, float inverse, T x) {
+    const float term = exp_of_normal(wide(x) - largest), share = term * inverse;
+    const float quotient = fma(inverse, fma(-sum, share, term), share);
+    if constexpr (std::is_same_v<T, float>) {
+      return quotient;
+    } else {
+      return stored<T>(quotient);
+    }
+  }
+};
+template <>
+struct Near<rule::Softmax<float>> : NearSoftmax<float> {};
+template <>
+struct Near<rule::Softmax<Half>> : NearSoftmax<Half> {};
+template <>
+struct Near<rule::Softmax<Bfloat16>> : NearSoftmax<Bfloat16> {};
+
+// Some consecutive ranks of one segment: where their rows lie and what they hold.
+template <class Name, int V>
+struct Batch {
+  using Fold = Rule<Name>;
+  using T = typename Name::Element;
+  int32_t rows[kRowsInFlight];
+  Words<T, V> x[kRowsInFlight];
+  Words<T, V> y[kRowsInFlight];
+
+  // Where a row's columns begin: one multiplication, for neither number is negative.
+  __device__ __forceinline__ int64_t place(const Side<Name>& side, int u, int32_t column) const {
+    return static_cast<int64_t>(uint64_t{static_cast<uint32_t>(rows[u])} * static_cast<uint32_t>(side.d)) + column;
+  }
+  // The ranks from `begin` on, of which `count` are wanted: without a branch, so that all loads are issued together.
+  __device__ __forceinline__ void load_rows(const List& list, int32_t begin, int32_t count) {
+#pragma unroll
+    for (int u = 0; u < kRowsInFlight; ++u) rows[u] = u < count ? list.row(begin + u) : 0;
+  }
+  __device__ __forceinline__ void load_values(const Side<Name>& side, int32_t column, int32_t count) {
+#pragma unroll
+    for (int u = 0; u < kRowsInFlight; ++u) {
+      const int64_t at = place(side, u, column);
+      x[u] = Words<T, V>{};
+      if (u < count) x[u] = load_words<V>(side.x + at);
+      if constexpr (Fold::kRows > 1) {
+        y[u] = Words<T, V>{};
+        if (u < count) y[u] = load_words<V>(side.y + at);
+      } else {
+        y[u] = x[u];
+      }
+    }
+  }
+  __device__ __forceinline__ void load(const Side<Name>& side, const List& list, int32_t begin, int32_t count,
+                                       int32_t column) {
+    load_rows(list, begin, count);
+    load_values(side, column, count);
+  }
+
+  __device__ __forceinline__ void add(State<Fold, V>& state, int u, bool begins) const {
+    state.add(bits_as<Columns<T, V>>(x[u]), bits_as<Columns<T, V>>(y[u]), rows[u], begins);
+  }
+  __device__ __forceinline__ void fold(State<Fold, V>& state, int32_t count, bool begins) const {
+    if constexpr (IsExponentialSum<Fold>::value) {
+      fold_pairs(state, count);
+    } else {
+      if (begins) {
+        add(state, 0, true);
+      } else {
+        add(state, 0, false);
+      }
+#pragma unroll
+      for (int u = 1; u < kRowsInFlight; ++u) {
+        if (u >= count) break;
+        add(state, u, false);
+      }
+    }
+  }
+  // Two rows at a time: an exponential is a long chain of operations. A row beyond the last one has no term.
+  __device__ __forceinline__ void fold_pairs(State<Fold, V>& state, int32_t count) const {
+    using C = Compute<T>;
+#pragma unroll
+    for (int pair = 0; pair < kRowsInFlight; pair += 2) {
+      if (pair >= count) break;
+      const bool both = pair + 1 < count;
+      const Columns<T, V> one = bits_as<Columns<T, V>>(x[pair]), other = bits_as<Columns<T, V>>(x[pair + 1]);
+#pragma unroll
+      for (int k = 0; k < V; ++k) {
+        Fold::join(state.first.at[k], state.second.at[k], wide(one.at[k]), C(1));
+        Fold::join(state.first.at[k], state.second.at[k], choose(both, wide(other.at[k]), Limits<C>::lowest()),
+                   choose(both, C(1), C(0)));
+      }
+    }
+  }
+  // `begin` is the first rank.
+  __device__ __forceinline__ void finish(const Side<Name>& side, const List& list, const State<Fold, V>& state,
+                                         const Columns<T, V>& segment, int32_t begin, int32_t count,
+                                         int32_t column) const {
+    if constexpr (Near<Name>::kExists) {
+      if (finish_near(side, state, count, column)) return;
+      // Rare: short code matters more than what it takes to read the rows again.
+#pragma unroll 1
+      for (int32_t rank = begin; rank < begin + count; ++rank) {
+        side.template finish_row<V>(list.row(rank), column, state, segment);
+      }
+      return;
+    }
+#pragma unroll
+    for (int u = 0; u < kRowsInFlight; ++u) {
+      if (u >= count) break;
+      const Columns<T, V> mine = bits_as<Columns<T, V>>(x[u]), other = bits_as<Columns<T, V>>(y[u]);
+      Columns<T, V> values;
+#pragma unroll
+      for (int k = 0; k < V; ++k) {
+        values.at[k] =
+            Fold::value(state.first.at[k], state.second.at[k], segment.at[k], mine.at[k], other.at[k], rows[u]);
+      }
+      store<V>(side.result + place(side, u, column), values);
+    }
+  }
+
+  // Finishes the rows if all of them may take the shorter way. Two at a time: each chain of operations is long.
+  __device__ __forceinline__ bool finish_near(const Side<Name>& side, const State<Fold, V>& state, int32_t count,
+                                              int32_t column) const {
+    bool holds = true;
+#pragma unroll
+    for (int u = 0; u < kRowsInFlight; ++u) {
+      const Columns<T, V> mine = bits_as<Columns<T, V>>(x[u]);
+#pragma unroll
+      for (int k = 0; k < V; ++k) holds &= u >= count || Near<Name>::holds(state.first.at[k], mine.at[k]);
+    }
+    if (!holds) return false;
+    float inverse[V];
+#pragma unroll
+    for (int k = 0; k < V; ++k) inverse[k] = Near<Name>::inverse(state.second.at[k]);
+#pragma unroll
+    for (int pair = 0; pair < kRowsInFlight; pair += 2) {
+      if (pair >= count) break;
+      Columns<T, V> values[2];
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        const Columns<T, V> mine = bits_as<Columns<T, V>>(x[pair + i]);
+#pragma unroll
+        for (int k = 0; k < V; ++k) {
+          values[i].at[k] = Near<Name>::value(state.first.at[k], state.second.at[k], inverse[k], mine.at[k]);
+        }
+      }
+      store<V>(side.result + place(side, pair, column), values[0]);
+      if (pair + 1 < count) store<V>(side.result + place(side, pair + 1, column), values[1]);
+    }
+    return true;
+  }
+};
+
+// Whether the next rows are fetched before the last ones are looked at: formulas of exponentials take as long as that.
+template <class Name>
+constexpr bool kFetchesAhead = IsExponentialSum<Rule<Name>>::value && sizeof(typename Name::Element) <= 4;
+
+// Blocks a multiprocessor, hence registers a thread: for a batch of one tensor or of two.
+template <class Name>
+constexpr int kSingleBlocks = sizeof(typename Name::Element) > 4 ? 8
+                              : Side<Name>::kReduces             ? 16
+                              : Rule<Name>::kRows > 1            ? 10
+                                                                 : 12;
+
+template <class Name, int V>
+__global__ void __launch_bounds__(kThreads, kSingleBlocks<Name>)
+    distribute_pieces(Side<Name> side, Shape shape, List list, Parts<Rule<Name>> parts) {
+  using T = typename Name::Element;
+  using Fold = Rule<Name>;
+  wait_for_kernel_before();
+  let_kernel_after_start();
+  for (int64_t block = blockIdx.x; block < Task::count(shape, list.n); block += gridDim.x) {
+    const Task task(shape, block, V);
+    if (task.begin >= list.n || task.column >= side.d) continue;
+    const int32_t end = list.boundary(task.end);
+    for (int32_t piece = list.boundary(task.begin), next; piece < end; piece = next) {
+      Batch<Name, V> batch;
+      // The first rows are fetched before it is known how many the piece has: those of other segments are not wanted.
+      Record records[kRowsInFlight];
+#pragma unroll
+      for (int u = 0; u < kRowsInFlight; ++u) {
+        records[u] = piece + u < end ? list.records[piece + u] : Record{-1, 0};
+      }
+      const int32_t key = records[0].key;
+      int32_t count = 0;
+#pragma unroll
+      for (int u = 0; u < kRowsInFlight; ++u) {
+        // Rows without a segment may lie on both sides of a few that have one.
+        count += count == u && records[u].key == key ? 1 : 0;
+        batch.rows[u] = records[u].row;
+      }
+      if (key == list.num_segments) {
+#pragma unroll
+        for (int u = 0; u < kRowsInFlight; ++u) {
+          if (!Side<Name>::kReduces && u < count) side.template drop_row<V>(batch.rows[u], task.column);
+        }
+        next = piece + count;
+        continue;
+      }
+      batch.load_values(side, task.column, count);
+      const int32_t segment_begin = list.begins[key], segment_end = list.begins[key + 1];
+      const Columns<T, V> segment = side.template of_segment<V>(key, task.column);
+      next = segment_end - piece < list.piece_rows() ? segment_end : piece + list.piece_rows();
+      auto state = state_of_none<Fold, V>();
+      int32_t at = piece;
+#pragma unroll 1
+      while (true) {
+        const int32_t left = next - at - kRowsInFlight, wanted = left < kRowsInFlight ? left : kRowsInFlight;
+        if constexpr (kFetchesAhead<Name>) {
+          Batch<Name, V> following;
+          if (left > 0) following.load(side, list, at + kRowsInFlight, wanted, task.column);
+          batch.fold(state, count, at == piece);
+          if (left <= 0) break;
+          batch = following;
+        } else {
+          batch.fold(state, count, at == piece);
+          if (left <= 0) break;
+          batch.load(side, list, at + kRowsInFlight, wanted, task.column);
+        }
+        at += kRowsInFlight;
+        count = wanted;
+      }
+      if (segment_begin != piece || segment_end != next) {
+        store_part(parts, list.slot(piece, segment_begin == piece) * side.d + task.column, state);
+        continue;
+      }
+      if constexpr (Side<Name>::kReduces) {
+        side.template finish_segment<V>(key, task.column, state, next - piece);
+      } else {
+        // Backwards, from the batch that is at hand.
+#pragma unroll 1
+        while (true) {
+          batch.finish(side, list, state, segment, at, count, task.column);
+          if (at == piece) break;
+          at -= kRowsInFlight;
+          count = kRowsInFlight;
+          batch.load(side, list, at, count, task.column);
+        }
+      }
+    }
+  }
+}
+
+// Writes the rows of segments of several pieces.
+template <class Name, int V>
+__global__ void __launch_bounds__(kThreads, kSingleBlocks<Name>)
+    distribute_parts(Side<Name> side, Shape shape, List list, Parts<Rule<Name>> parts) {
+  wait_for_kernel_before();
+  let_kernel_after_start();
+  for (int64_t block = blockIdx.x; block < Task::count(shape, list.n); block += gridDim.x) {
+    const Task task(shape, block, V);
+    if (task.begin >= list.n || task.column >= side.d) continue;
+    const int32_t begin = static_cast<int32_t>(task.begin);
+    const int32_t end = task.end < list.n ? static_cast<int32_t>(task.end) : list.n;
+    // A segment of several pieces is longer than a window: only the first and the last can be one.
+    const int32_t head = list.key(begin), tail = list.key(end - 1);
+#pragma unroll 1
+    for (int32_t key = head;; key = tail) {
+      if (list.in_pieces(key)) {
+        const int32_t first = list.begins[key], last = list.begins[key + 1];
+        const int32_t stop = last < end ? last : end;
+        const auto state = load_part<V>(parts, list.slot(first, true) * side.d + task.column);
+        const auto segment = side.template of_segment<V>(key, task.column);
+#pragma unroll 1
+        for (int32_t at = first > begin ? first : begin; at < stop; at += kRowsInFlight) {
+          Batch<Name, V> batch;
+          const int32_t count = stop - at < kRowsInFlight ? stop - at : kRowsInFlight;
+          batch.load(side, list, at, count, task.column);
+          batch.finish(side, list, state, segment, at, count, task.column);
+        }
+      }
+      if (key == tail) break;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace baracuda::segment

@@ -240,7 +240,12 @@ __global__ void __launch_bounds__(kTableThreads)
     const int64_t r = job / 2;
     const Box<C> box = make_box(rois + 5 * r, p);
     if (job % 2 == 0 && threadIdx.x == 0) tables.boxes[r] = box;
-    if (box.image < 0) continue;
+    if (box.image < 0) {
+      // The kernel of large boxes looks at every box's limits before it looks at the box.
+      if (threadIdx.x == 0 && job % 2 == 0) windows.y[r] = {};
+      if (threadIdx.x == 0 && job % 2 == 1) windows.x[r] = {};
+      continue;
+    }
     __syncwarp();
     if (job % 2 == 0) {
       tabulate_window_rows(p, tables, windows, r, box.y, list);

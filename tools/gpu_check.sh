@@ -10,8 +10,8 @@ logs=${OUT:-$work} # a folder for logs
 native=$work/native
 mkdir -p "$work" "$logs"
 logs=$(realpath "$logs")
-# Processes that share the GPU: each takes about a gigabyte of its memory.
-workers=$(($(nproc) < 16 ? $(nproc) : 16))
+# Processes that share the GPU: with three frameworks' pools each takes some gigabytes of its memory.
+workers=$(($(nproc) < 8 ? $(nproc) : 8))
 
 # Kernels that racecheck cannot judge, by a regular expression found in the mangled name. None may be added for quiet.
 # - roi_align's sum_tiles feeds a ring in shared memory through mbarriers. One lane arrives for its warp, after
@@ -93,7 +93,8 @@ python_tests() {
   local parallel=()
   python3 -c 'import xdist' && parallel=(-n "$workers")
   BARACUDA_TEST_REQUIRE=cuda,torch,gpu-tools \
-    timeout 900 python3 -m pytest -q --tb=short --durations=15 "${parallel[@]}" --junitxml="$work/pytest.xml"
+    timeout 900 python3 -m pytest -q --tb=short --durations=15 --maxfail=40 "${parallel[@]}" \
+    --junitxml="$work/pytest.xml"
   local status=$?
   figure=$(python3 - "$work/pytest.xml" <<'PYTHON'
 import sys

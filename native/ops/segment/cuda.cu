@@ -25,17 +25,19 @@ struct Plan {
 template <int V, class Name>
 Status enqueue_pieces(const Side<Name>& side, const List& list, const Parts<Rule<Name>>& parts, Stream stream) {
   const Shape shape(list, side.d, V);
-  const uint32_t blocks = shape.blocks(list.n);
+  const int64_t tasks = shape.tasks + fill_tasks(side);
   constexpr bool kSingly = takes_pieces_singly<Name>();
-  const auto pieces = [] {
-    if constexpr (kSingly) {
-      return distribute_pieces<Name, V>;
-    } else {
-      return reduce_pieces<Name, V>;
-    }
-  }();
-  BARACUDA_RETURN_IF_FAILED(
-      launch_early("segment piece kernel", pieces, blocks, kThreads, 0, stream, side, shape, list, parts));
+  if constexpr (kSingly) {
+    BARACUDA_RETURN_IF_FAILED(launch_early("segment piece kernel", distribute_pieces<Name, V>, blocks_for(tasks, 1),
+                                           kThreads, 0, stream, side, shape, list, parts, tasks));
+  } else if constexpr (Side<Name>::kReduces) {
+    BARACUDA_RETURN_IF_FAILED(launch_early("segment piece kernel", reduce_pieces<Name, V>, blocks_for(tasks, 1),
+                                           kThreads, shape.groups() * kRingRecords * sizeof(Record), stream, side,
+                                           shape, list, parts, tasks));
+  } else {
+    BARACUDA_RETURN_IF_FAILED(launch_early("segment piece kernel", select_pieces<Name, V>, blocks_for(tasks, 1),
+                                           kThreads, 0, stream, side, shape, list, parts));
+  }
   // No segment of several pieces.
   if (list.n <= list.piece_rows()) return Status::kOk;
   const int64_t windows = (slot_count(list.n, list.piece_bits) / 2 + kJoinWarps - 1) / kJoinWarps;
@@ -43,11 +45,11 @@ Status enqueue_pieces(const Side<Name>& side, const List& list, const Parts<Rule
       "segment join kernel", join_parts<Name>, blocks_for(windows * ((static_cast<int64_t>(side.d) + 31) / 32), 1),
       kJoinThreads, 0, stream, side, list, parts));
   if constexpr (kSingly && !Side<Name>::kReduces) {
-    return launch_early("segment finish kernel", distribute_parts<Name, V>, blocks, kThreads, 0, stream, side, shape,
-                        list, parts);
+    return launch_early("segment finish kernel", distribute_parts<Name, V>, blocks_for(shape.tasks, 1), kThreads, 0,
+                        stream, side, shape, list, parts);
   } else if constexpr (!Side<Name>::kReduces) {
-    return launch_early("segment finish kernel", finish_parts<Name, V>, blocks, kThreads, 0, stream, side,
-                                   shape, list, parts);
+    return launch_early("segment finish kernel", finish_parts<Name, V>, blocks_for(shape.tasks, 1), kThreads, 0, stream,
+                        side, shape, list, parts);
   }
   return Status::kOk;
 }
@@ -82,13 +84,6 @@ Status enqueue_folds(const Problem& p, const Buffers<Name>& b, void* workspace, 
     BARACUDA_RETURN_IF_FAILED(enqueue_pieces<2>(side, list, plan.parts, stream));
   }
   if (columns == 1) BARACUDA_RETURN_IF_FAILED(enqueue_pieces<1>(side, list, plan.parts, stream));
-  if constexpr (Side<Name>::kReduces) {
-    const int64_t blocks =
-        (static_cast<int64_t>(p.num_segments) + 31) / 32 * ((p.d + kFillColumns - 1) / kFillColumns);
-    return launch_early("segment fill kernel", fill_empty<Bits<T>>, blocks_for(blocks, 1), kFillThreads, 0,
-                                   stream, list, p.d, bits_as<Bits<T>>(b.of_no_rows), bits_of(b.result),
-                                   b.result_arg, b.wide_index);
-  }
   return Status::kOk;
 }
 

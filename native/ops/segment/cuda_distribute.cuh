@@ -203,12 +203,18 @@ constexpr int kSingleBlocks = sizeof(typename Name::Element) > 4 ? 8
 
 template <class Name, int V>
 __global__ void __launch_bounds__(kThreads, kSingleBlocks<Name>)
-    distribute_pieces(Side<Name> side, Shape shape, List list, Parts<Rule<Name>> parts) {
+    distribute_pieces(Side<Name> side, Shape shape, List list, Parts<Rule<Name>> parts, int64_t tasks) {
   using T = typename Name::Element;
   using Fold = Rule<Name>;
   wait_for_kernel_before();
   let_kernel_after_start();
-  for (int64_t block = blockIdx.x; block < Task::count(shape, list.n); block += gridDim.x) {
+  for (int64_t block = blockIdx.x; block < tasks; block += gridDim.x) {
+    if constexpr (Side<Name>::kReduces) {
+      if (block >= shape.tasks) {
+        fill_empty(side, list, block - shape.tasks);
+        continue;
+      }
+    }
     const Task task(shape, block, V);
     if (task.begin >= list.n || task.column >= side.d) continue;
     const int32_t end = list.boundary(task.end);
@@ -286,7 +292,7 @@ __global__ void __launch_bounds__(kThreads, kSingleBlocks<Name>)
     distribute_parts(Side<Name> side, Shape shape, List list, Parts<Rule<Name>> parts) {
   wait_for_kernel_before();
   let_kernel_after_start();
-  for (int64_t block = blockIdx.x; block < Task::count(shape, list.n); block += gridDim.x) {
+  for (int64_t block = blockIdx.x; block < shape.tasks; block += gridDim.x) {
     const Task task(shape, block, V);
     if (task.begin >= list.n || task.column >= side.d) continue;
     const int32_t begin = static_cast<int32_t>(task.begin);

@@ -318,17 +318,142 @@ __global__ void __launch_bounds__(kSortThreads)
   list[place] = records[0];
 }
 
-// The list of rows that are in order already; `descends`, which holds 0, becomes 1 if they are not.
-__global__ void __launch_bounds__(kSortThreads) copy_ids(Index ids, int32_t n, Record* list, int32_t* descends) {
-  for (int64_t row = grid_thread(); row < n; row += grid_threads()) {
-    list[row] = {ids.key(row), static_cast<int32_t>(row)};
-    if (row > 0 && ids[row] < ids[row - 1]) *descends = 1;
+// A rank whose key is not that of the rank before begins that key, and those in between, which have no rows.
+constexpr int kBeginThreads = 512;
+// Keys that a lane writes by itself.
+constexpr int32_t kFewKeys = 8;
+
+struct Gap {
+  int32_t first, last, rank;
+};
+// A thread has `rank` written as the begin of the keys [first, last]. Long gaps go to all threads of the block, since
+// there may be one that has nearly all keys.
+__device__ __forceinline__ void write_begins(int32_t first, int32_t last, int32_t rank, int32_t* begins) {
+  __shared__ Gap gaps[kBeginThreads];
+  __shared__ int gap_count;
+  if (threadIdx.x == 0) gap_count = 0;
+  __syncthreads();
+  if (last - first >= kFewKeys) {
+    gaps[atomicAdd(&gap_count, 1)] = {first, last, rank};
+  } else {
+    for (int32_t key = first; key <= last; ++key) begins[key] = rank;
+  }
+  __syncthreads();
+  for (int i = 0; i < gap_count; ++i) {
+    const Gap gap = gaps[i];
+    for (int64_t key = int64_t{gap.first} + threadIdx.x; key <= gap.last; key += kBeginThreads) begins[key] = gap.rank;
+  }
+  __syncthreads();
+}
+
+// Where each key begins, by the ranks whose key is not that of the rank before; begins[num_segments] is where keys that
+// are none begin, and begins[num_segments + 1] is n.
+template <class KeyAt>
+__device__ __forceinline__ void find_begins_at(const KeyAt& key_at, int64_t rank, int32_t n, int32_t num_segments,
+                                               int32_t* begins) {
+  int32_t first = 0, last = -1;
+  if (rank <= n) {
+    first = (rank > 0 ? key_at(rank - 1) : -1) + 1;
+    last = rank < n ? key_at(rank) : num_segments;
+    if (rank == n) begins[int64_t{num_segments} + 1] = n;
+  }
+  write_begins(first, last, static_cast<int32_t>(rank), begins);
+}
+
+// Ids in order as keys: those below every segment come before, those past the end behind.
+struct SortedIds {
+  Index ids;
+  __device__ int32_t operator()(int64_t row) const {
+    const int64_t id = ids[row];
+    return id < 0 ? -1 : id < ids.num_segments ? static_cast<int32_t>(id) : ids.num_segments;
+  }
+};
+
+// The list of rows that are in order already, and where its keys begin unless `begins` is NULL; `descends`, which holds
+// 0, becomes 1 if they are not in order.
+__global__ void __launch_bounds__(kBeginThreads)
+    copy_ids(Index ids, int32_t n, int32_t num_segments, Record* list, int32_t* begins, int32_t* descends) {
+  for (int64_t block = blockIdx.x; block * kBeginThreads <= n; block += gridDim.x) {
+    const int64_t row = block * kBeginThreads + threadIdx.x;
+    if (row < n) {
+      list[row] = {ids.key(row), static_cast<int32_t>(row)};
+      if (row > 0 && ids[row] < ids[row - 1]) *descends = 1;
+    }
+    if (begins != nullptr) find_begins_at(SortedIds{ids}, row, n, num_segments, begins);
   }
 }
-__global__ void __launch_bounds__(kSortThreads)
+// The number of offsets[0 .. count) that are at most `row`, found by a warp: each step leaves one part of 32.
+__device__ __forceinline__ int64_t offsets_up_to_by_warp(const Index& offsets, int64_t count, int64_t row) {
+  int64_t low = 0, high = count;
+  while (low < high) {
+    const int64_t step = (high - low + 31) / 32, at = low + static_cast<int64_t>(threadIdx.x % 32) * step;
+    const int32_t up_to = __popc(__ballot_sync(0xffffffffu, at < high && offsets[at] <= row));
+    const int64_t end = low + up_to * step;
+    low = up_to > 0 ? end - step + 1 : low;
+    high = end < high ? end : high;
+  }
+  return low;
+}
+
+// The list of rows by offsets. A block marks the rows of its tile at which segments begin; a row's segment is the last
+// one marked up to it. Where few rows have nearly all segments each row looks for its own.
+constexpr int kOffsetItems = 4;
+constexpr int kOffsetTile = kBeginThreads * kOffsetItems;
+constexpr int64_t kMostMarks = 8 * kOffsetTile;
+
+__global__ void __launch_bounds__(kBeginThreads)
     copy_offsets(Index offsets, int32_t n, int32_t num_segments, Record* list, int32_t* begins, int32_t* descends) {
-  for (int64_t row = grid_thread(); row < n; row += grid_threads()) {
-    list[row] = {key_by_offsets(offsets, num_segments, row), static_cast<int32_t>(row)};
+  __shared__ int32_t marks[kOffsetTile];
+  __shared__ int32_t of_warps[kBeginThreads / 32];
+  __shared__ int64_t bounds[2];
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  for (int64_t tile = blockIdx.x; tile * kOffsetTile < n; tile += gridDim.x) {
+    const int64_t first = tile * kOffsetTile, end = first + kOffsetTile < n ? first + kOffsetTile : n;
+    // Offsets up to the tile's first row, and up to its last.
+    if (warp < 2) {
+      const int64_t up_to = offsets_up_to_by_warp(offsets, int64_t{num_segments} + 1, warp == 0 ? first : end - 1);
+      if (lane == 0) bounds[warp] = up_to;
+    }
+    for (int i = threadIdx.x; i < kOffsetTile; i += kBeginThreads) marks[i] = -1;
+    __syncthreads();
+    const int64_t low = bounds[0], high = bounds[1];
+    if (high - low > kMostMarks) {
+      for (int64_t row = first + threadIdx.x; row < end; row += kBeginThreads) {
+        list[row] = {key_by_offsets(offsets, num_segments, row), static_cast<int32_t>(row)};
+      }
+    } else {
+      for (int64_t key = low + threadIdx.x; key < high; key += kBeginThreads) {
+        const int64_t row = offsets[key] - first;
+        if (row >= 0 && row < kOffsetTile) atomicMax(marks + row, static_cast<int32_t>(key));
+      }
+      __syncthreads();
+      int32_t keys[kOffsetItems];
+      int32_t latest = static_cast<int32_t>(low) - 1;
+#pragma unroll
+      for (int i = 0; i < kOffsetItems; ++i) {
+        const int32_t mark = marks[threadIdx.x * kOffsetItems + i];
+        latest = mark > latest ? mark : latest;
+        keys[i] = latest;
+      }
+      int32_t up_to_lane = latest;
+#pragma unroll
+      for (int distance = 1; distance < 32; distance *= 2) {
+        const int32_t other = __shfl_up_sync(0xffffffffu, up_to_lane, distance);
+        if (lane >= distance && other > up_to_lane) up_to_lane = other;
+      }
+      if (lane == 31) of_warps[warp] = up_to_lane;
+      int32_t before = __shfl_up_sync(0xffffffffu, up_to_lane, 1);
+      if (lane == 0) before = -1;
+      __syncthreads();
+      for (int i = 0; i < warp; ++i) before = of_warps[i] > before ? of_warps[i] : before;
+#pragma unroll
+      for (int i = 0; i < kOffsetItems; ++i) {
+        const int64_t row = first + threadIdx.x * kOffsetItems + i;
+        const int32_t key = keys[i] > before ? keys[i] : before;
+        if (row < end) list[row] = {key >= 0 && key < num_segments ? key : num_segments, static_cast<int32_t>(row)};
+      }
+    }
+    __syncthreads();
   }
   for (int64_t key = grid_thread(); key <= static_cast<int64_t>(num_segments) + 1; key += grid_threads()) {
     begins[key] = key <= num_segments ? rank_of_offset(offsets[key], n) : n;
@@ -349,19 +474,26 @@ __global__ void __launch_bounds__(kSortThreads)
   }
 }
 
-// Where each key begins, found by bisection, of evenly spread samples first: whatever the keys are, every answer is a
-// rank.
 struct ListKeys {
   const Record* list;
-  __device__ int64_t operator()(int64_t rank) const { return list[rank].key; }
+  __device__ int32_t operator()(int64_t rank) const { return list[rank].key; }
 };
-struct SortedIds {
-  Index ids;
-  __device__ int64_t operator()(int64_t rank) const { return ids[rank]; }
-};
+
+// Where each key begins, by one pass over the list.
+__global__ void __launch_bounds__(kBeginThreads)
+    find_begins_of_rows(const Record* list, int32_t n, int32_t num_segments, int32_t* begins) {
+  wait_for_kernel_before();
+  let_kernel_after_start();
+  for (int64_t block = blockIdx.x; block * kBeginThreads <= n; block += gridDim.x) {
+    find_begins_at(ListKeys{list}, block * kBeginThreads + threadIdx.x, n, num_segments, begins);
+  }
+}
+
+// The same by bisection for each key, of evenly spread samples first, if there are many more keys than rows.
+constexpr int64_t kManyKeys = 4;
 template <class KeyAt>
 __global__ void __launch_bounds__(kSortThreads)
-    find_begins(KeyAt key_at, int32_t n, int32_t num_segments, int32_t* begins) {
+    find_begins_of_keys(KeyAt key_at, int32_t n, int32_t num_segments, int32_t* begins) {
   wait_for_kernel_before();
   let_kernel_after_start();
   __shared__ int64_t samples[kSortThreads];
@@ -389,6 +521,8 @@ __global__ void __launch_bounds__(kSortThreads)
   }
 }
 
+constexpr uint32_t kCheckBlocks = 256;
+
 class Orderer {
  public:
   Orderer(const Problem& p, WorkspaceLayout& layout, void* workspace)
@@ -415,7 +549,7 @@ class Orderer {
     *list = {lists_[0], begins_, n_, num_segments_, piece_bits};
     // By a kernel, not by a memset: the next launch may be a dependent one.
     if (n_ == 0) {
-      return launch_kernel("segment begin kernel", find_begins<ListKeys>,
+      return launch_kernel("segment begin kernel", find_begins_of_keys<ListKeys>,
                            blocks_for(int64_t{num_segments_} + 2, kSortThreads), kSortThreads, 0, stream,
                            ListKeys{lists_[0]}, n_, num_segments_, begins_);
     }
@@ -424,21 +558,26 @@ class Orderer {
         return few() ? enqueue_few(index, stream, &list->records) : enqueue_many(index, stream, &list->records);
       case Form::kSorted:
         BARACUDA_RETURN_IF_FAILED(enqueue_zeros(descends_, sizeof(int32_t), stream));
-        BARACUDA_RETURN_IF_FAILED(launch_kernel("segment copy kernel", copy_ids, blocks_for(n_, kSortThreads),
-                                                kSortThreads, 0, stream, index, n_, lists_[0], descends_));
-        BARACUDA_RETURN_IF_FAILED(enqueue_begins(SortedIds{index}, stream));
+        BARACUDA_RETURN_IF_FAILED(launch_kernel("segment copy kernel", copy_ids,
+                                                blocks_for(int64_t{n_} + 1, kBeginThreads), kBeginThreads, 0, stream,
+                                                index, n_, num_segments_, lists_[0], many_keys() ? nullptr : begins_,
+                                                descends_));
+        if (many_keys()) BARACUDA_RETURN_IF_FAILED(enqueue_bisection(SortedIds{index}, stream));
         break;
       case Form::kOffsets:
         BARACUDA_RETURN_IF_FAILED(enqueue_zeros(descends_, sizeof(int32_t), stream));
-        BARACUDA_RETURN_IF_FAILED(launch_kernel("segment copy kernel", copy_offsets, copy_blocks(), kSortThreads, 0,
+        BARACUDA_RETURN_IF_FAILED(launch_kernel("segment copy kernel", copy_offsets, copy_blocks(), kBeginThreads, 0,
                                                 stream, index, n_, num_segments_, lists_[0], begins_, descends_));
         break;
     }
-    return launch_early("segment check kernel", drop_disordered, copy_blocks(), kSortThreads, 0, stream,
-                                   descends_, n_, num_segments_, lists_[0], begins_);
+    // Few blocks, because nearly always there is nothing to drop.
+    const uint32_t blocks = copy_blocks();
+    return launch_early("segment check kernel", drop_disordered, blocks < kCheckBlocks ? blocks : kCheckBlocks,
+                        kSortThreads, 0, stream, descends_, n_, num_segments_, lists_[0], begins_);
   }
 
  private:
+  bool many_keys() const { return num_segments_ > kManyKeys * n_; }
   bool few() const { return n_ <= kFewRows; }
   uint32_t copy_blocks() const {
     return blocks_for(n_ > num_segments_ ? n_ : int64_t{num_segments_} + 2, kSortThreads);
@@ -460,7 +599,7 @@ class Orderer {
                                           : enqueue_pass(pass, FromList{lists_[(pass - 1) % 2]}, mine, stream));
     }
     *records = lists_[(passes_ - 1) % 2];
-    return enqueue_begins(ListKeys{*records}, stream);
+    return enqueue_begins(*records, stream);
   }
 
   template <class Source>
@@ -493,7 +632,7 @@ class Orderer {
                                                              stream));
     }
     *records = lists_[(passes - 1) % 2];
-    return passes == 1 ? Status::kOk : enqueue_begins(ListKeys{*records}, stream);
+    return passes == 1 ? Status::kOk : enqueue_begins(*records, stream);
   }
 
   template <class Source>
@@ -510,11 +649,17 @@ class Orderer {
                                    source, n_, digit, num_segments_, lists_[pass % 2], begins);
   }
 
+  Status enqueue_begins(const Record* records, Stream stream) const {
+    if (many_keys()) return enqueue_bisection(ListKeys{records}, stream);
+    return launch_early("segment begin kernel", find_begins_of_rows, blocks_for(int64_t{n_} + 1, kBeginThreads),
+                        kBeginThreads, 0, stream, records, n_, num_segments_, begins_);
+  }
+
   template <class KeyAt>
-  Status enqueue_begins(KeyAt key_at, Stream stream) const {
-    return launch_early("segment begin kernel", find_begins<KeyAt>,
-                                   blocks_for(int64_t{num_segments_} + 2, kSortThreads), kSortThreads, 0, stream,
-                                   key_at, n_, num_segments_, begins_);
+  Status enqueue_bisection(KeyAt key_at, Stream stream) const {
+    return launch_early("segment begin kernel", find_begins_of_keys<KeyAt>,
+                        blocks_for(int64_t{num_segments_} + 2, kSortThreads), kSortThreads, 0, stream, key_at, n_,
+                        num_segments_, begins_);
   }
 
   static size_t few_bytes(int32_t bits) { return (size_t{8} + kSortWarps) << bits; }

@@ -14,35 +14,39 @@ namespace {
 // Small blocks, because a piece may have 256 rows and its neighbours few: a block holds its place until its longest
 // group is done.
 constexpr int kThreads = 64;
-// Rows that a lane loads before it looks at the first.
+// Rows whose loads a lane has in flight.
 constexpr int kRowsInFlight = 8;
-static_assert(kRowsInFlight <= kRowsBeyond);
+static_assert(kRowsInFlight <= kRowsBeyond && kRowsInFlight <= 1 << kShortPieceBits);
+// Rows that are folded before the next loads are issued.
+constexpr int kRowsTogether = 2;
 // Blocks a multiprocessor, hence registers a thread: lanes that load 16 bytes need the registers, and half as many of
 // them have the same bytes in flight.
-constexpr int blocks_per_multiprocessor(size_t bytes, int columns) { return bytes > 8 ? 10 : columns > 2 ? 12 : 16; }
+constexpr int blocks_per_multiprocessor(size_t bytes, int columns) {
+  return bytes > 8 ? 10 : columns > 2 ? 12 : 16;
+}
 // Ranks of one group: many rows pay for the start of a group, few give all multiprocessors some.
 constexpr int32_t kLongWindowBits = 6;
 constexpr int32_t kShortWindowBits = 3;
 
 // How the list is shared out: `lanes` threads, a power of two, go through a window's ranks together.
 struct Shape {
-  int32_t lanes;
+  int32_t lane_bits;
   int32_t window_bits;
   int32_t spread_bits;    // windows that a piece may cover
   int32_t column_blocks;  // of lanes * V columns
+  int64_t tasks;          // blocks without a limit to their number
 
-  Shape(const List& list, int32_t d, int columns) : lanes(1) {
+  Shape(const List& list, int32_t d, int columns) : lane_bits(0) {
     window_bits = list.n < kManyRows ? kShortWindowBits : kLongWindowBits;
     spread_bits = list.piece_bits - window_bits;
-    while (lanes < 32 && lanes * columns < d) lanes *= 2;
-    column_blocks = static_cast<int32_t>((int64_t{d} + lanes * columns - 1) / (lanes * columns));
-  }
-  BARACUDA_HD int32_t groups() const { return kThreads / lanes; }
-  uint32_t blocks(int32_t n) const {
-    const int64_t windows = (static_cast<int64_t>(n) + (1 << window_bits) - 1) >> window_bits;
+    while (lane_bits < 5 && lanes() * columns < d) ++lane_bits;
+    column_blocks = static_cast<int32_t>((int64_t{d} + lanes() * columns - 1) / (lanes() * columns));
+    const int64_t windows = (static_cast<int64_t>(list.n) + (1 << window_bits) - 1) >> window_bits;
     const int64_t spread = static_cast<int64_t>(groups()) << spread_bits;
-    return blocks_for(((windows + spread - 1) / spread << spread_bits) * column_blocks, 1);
+    tasks = ((windows + spread - 1) / spread << spread_bits) * column_blocks;
   }
+  BARACUDA_HD int32_t lanes() const { return 1 << lane_bits; }
+  BARACUDA_HD int32_t groups() const { return kThreads >> lane_bits; }
 };
 
 // A thread's task: a window of ranks and a block of columns. The windows of a block lie a piece's length apart: within
@@ -50,20 +54,79 @@ struct Shape {
 struct Task {
   int64_t begin;  // the window's first rank
   int64_t end;
+  int32_t first;   // the group's first column
   int32_t column;  // this lane's first
 
   __device__ __forceinline__ Task(const Shape& shape, int64_t block, int columns) {
-    const int64_t at = block / shape.column_blocks, spread = at >> shape.spread_bits;
-    const int64_t group = spread * shape.groups() + threadIdx.x / shape.lanes;
+    // Divisions of 64 bits are a tenth of a short window's instructions.
+    const int64_t at = shape.column_blocks == 1 ? block : block / shape.column_blocks;
+    const int32_t column_block = static_cast<int32_t>(block - at * shape.column_blocks);
+    const int64_t spread = at >> shape.spread_bits;
+    const int64_t group = spread * shape.groups() + (threadIdx.x >> shape.lane_bits);
     begin = ((group << shape.spread_bits) + (at & ((1 << shape.spread_bits) - 1))) << shape.window_bits;
     end = begin + (1 << shape.window_bits);
-    const int32_t column_block = static_cast<int32_t>(block % shape.column_blocks);
-    column = (column_block * shape.lanes + static_cast<int32_t>(threadIdx.x) % shape.lanes) * columns;
+    first = (column_block << shape.lane_bits) * columns;
+    column = first + static_cast<int32_t>(threadIdx.x & (shape.lanes() - 1)) * columns;
   }
-  static __device__ __forceinline__ int64_t count(const Shape& shape, int32_t n) {
-    const int64_t spread = static_cast<int64_t>(shape.groups()) << (shape.spread_bits + shape.window_bits);
-    return ((n + spread - 1) / spread << shape.spread_bits) * shape.column_blocks;
+};
+
+// A group's records of the next ranks, in shared memory: its lanes bring them in while earlier ones are taken.
+constexpr int kRingRecords = 4 * kRowsInFlight;
+
+// Copies that complete in the background where the hardware can (sm_80), in the order of their groups.
+__device__ __forceinline__ void copy_record(Record* to, const Record* from) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+  const uint32_t shared = static_cast<uint32_t>(__cvta_generic_to_shared(to));
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 8;" ::"r"(shared), "l"(from) : "memory");
+#else
+  *to = *from;
+#endif
+}
+__device__ __forceinline__ void close_copies() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+  asm volatile("cp.async.commit_group;" ::: "memory");
+#endif
+}
+// Waits for all groups but the last one closed.
+__device__ __forceinline__ void wait_for_copies_but_last() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+  asm volatile("cp.async.wait_group 1;" ::: "memory");
+#endif
+}
+
+struct RecordRing {
+  Record* records;  // [kRingRecords], by the rank's distance from the first one
+  uint32_t lanes;   // of the group, those that have columns
+  int32_t lane, count;
+
+  __device__ __forceinline__ RecordRing(const Shape& shape, const Task& task, int32_t d, int columns,
+                                        Record* of_block)
+      : records(of_block + static_cast<int>(threadIdx.x >> shape.lane_bits) * kRingRecords),
+        lane(threadIdx.x & (shape.lanes() - 1)) {
+    const int32_t filled = (d - task.first + columns - 1) / columns;
+    count = filled < shape.lanes() ? filled : shape.lanes();
+    lanes = 0xffffffffu >> (32 - count) << (threadIdx.x % 32 - lane);
   }
+  // Starts to bring in the records of [rank, rank + kRowsInFlight) up to `end`, which may be n: it gets no segment's
+  // key.
+  __device__ __forceinline__ void fetch(const List& list, int32_t place, int32_t rank, int32_t end) const {
+    for (int i = lane; i < kRowsInFlight; i += count) {
+      Record* to = records + (place + i) % kRingRecords;
+      if (rank + i > end) break;
+      if (rank + i < list.n) {
+        copy_record(to, list.records + rank + i);
+      } else {
+        *to = {-1, 0};
+      }
+    }
+    close_copies();
+  }
+  // Waits for what the group brought in but the last.
+  __device__ __forceinline__ void wait() const {
+    wait_for_copies_but_last();
+    __syncwarp(lanes);
+  }
+  __device__ __forceinline__ const Record* at(int32_t place) const { return records + place % kRingRecords; }
 };
 
 template <typename T, int V>
@@ -127,11 +190,12 @@ struct Side {
   const T* s;
   T* result;
   void* result_arg;
+  T of_no_rows;
   bool wide;
 
   Side(const Problem& p, const Buffers<Name>& b)
       : d(p.d), num_segments(p.num_segments), x(b.rows[0]), y(b.rows[1]), s(b.segments[0]), result(b.result),
-        result_arg(b.result_arg), wide(b.wide_index) {}
+        result_arg(b.result_arg), of_no_rows(b.of_no_rows), wide(b.wide_index) {}
 
   // A segment's result.
   template <int V>
@@ -177,6 +241,116 @@ struct Side {
   }
 };
 
+// Segments without rows are filled by blocks that come after those of the rows, to run where those of short windows are
+// done. Each thread looks at one segment; a warp fills some columns of those of its threads.
+constexpr int64_t kFillColumns = 4096;
+
+template <class Name>
+int64_t fill_tasks(const Side<Name>& side) {
+  if (!Side<Name>::kReduces) return 0;
+  const int64_t column_blocks = (side.d + kFillColumns - 1) / kFillColumns;
+  return (static_cast<int64_t>(side.num_segments) + kThreads - 1) / kThreads * column_blocks;
+}
+template <class Name>
+__device__ __forceinline__ void fill_empty(const Side<Name>& side, const List& list, int64_t task) {
+  const int lane = threadIdx.x % 32;
+  const int64_t column_blocks = (side.d + kFillColumns - 1) / kFillColumns;
+  const int64_t at = column_blocks == 1 ? task : task / column_blocks;
+  const int64_t column = (task - at * column_blocks) * kFillColumns;
+  const int64_t end = column + kFillColumns < side.d ? column + kFillColumns : side.d;
+  const int64_t mine = at * kThreads + threadIdx.x;
+  const bool empty = mine < list.num_segments && list.length(static_cast<int32_t>(mine)) <= 0;
+  for (uint32_t left = __ballot_sync(0xffffffffu, empty); left != 0; left &= left - 1) {
+    const int64_t row = (mine - lane + __ffs(left) - 1) * side.d;
+    for (int64_t k = column + lane; k < end; k += 32) {
+      side.result[row + k] = side.of_no_rows;
+      if (side.result_arg != nullptr) store_row_index(side.result_arg, side.wide, row + k, -1);
+    }
+  }
+}
+
+// Windows of rules that reduce: loads of rows are always on their way, and the records of those that come after.
+template <class Name, int V>
+__global__ void __launch_bounds__(kThreads, blocks_per_multiprocessor(sizeof(typename Name::Element) * V, V))
+    reduce_pieces(Side<Name> side, Shape shape, List list, Parts<Rule<Name>> parts, int64_t tasks) {
+  using T = typename Name::Element;
+  using Fold = Rule<Name>;
+  static_assert(Side<Name>::kReduces && Fold::kRows == 1);
+  extern __shared__ __align__(16) unsigned char shared_bytes[];
+  wait_for_kernel_before();
+  let_kernel_after_start();
+  for (int64_t block = blockIdx.x; block < tasks; block += gridDim.x) {
+    if (block >= shape.tasks) {
+      fill_empty(side, list, block - shape.tasks);
+      continue;
+    }
+    const Task task(shape, block, V);
+    if (task.begin >= list.n || task.column >= side.d) continue;
+    int32_t piece = list.boundary(task.begin);
+    const int32_t end = list.boundary(task.end);
+    if (piece >= end) continue;
+    const RecordRing ring(shape, task, side.d, V, reinterpret_cast<Record*>(shared_bytes));
+    // The last window's reads of the ring are done.
+    __syncwarp(ring.lanes);
+    ring.fetch(list, 0, piece, end);
+    ring.fetch(list, kRowsInFlight, piece + kRowsInFlight, end);
+    int32_t key = list.key(piece);
+    bool begins_segment = list.begins[key] == piece;
+    State<Fold, V> state{};
+    // Where the piece ends if its segment does not before.
+    int32_t stop = piece + list.piece_rows() < end ? piece + list.piece_rows() : end;
+    int32_t loaded_key = key;  // of the row loaded last
+    uint32_t ends = 0;         // bit i: row i of the batch is the last of its segment
+    Words<T, V> values[kRowsInFlight] = {};
+    const T* x = side.x + task.column;
+    // Row u of a batch of which `left` rows are the window's. What is there instead of later records does not count.
+    const auto load_row = [&](int u, const Record& record, int32_t left) {
+      if (record.key != loaded_key && (u > 0 || left >= 0)) ends |= 1u << (kRowsInFlight - 1 + u);
+      loaded_key = record.key;
+      if (left <= u || record.key == list.num_segments) return;
+      // One multiplication, for neither number is negative.
+      values[u] = load_words<V>(x + uint64_t{static_cast<uint32_t>(record.row)} * static_cast<uint32_t>(side.d));
+    };
+    ring.wait();
+#pragma unroll
+    for (int u = 0; u < kRowsInFlight; ++u) load_row(u, ring.at(0)[u], end - piece);
+    ring.fetch(list, 2 * kRowsInFlight, piece + 2 * kRowsInFlight, end);
+    int32_t place = 0;  // of the batch in the ring
+    for (int32_t batch = piece; batch < end; batch += kRowsInFlight, place += kRowsInFlight) {
+      const int32_t left = end - batch;
+      ends >>= kRowsInFlight;
+      if (left < kRowsInFlight) ends &= (1u << left) - 1;
+      ring.wait();
+      ring.fetch(list, place + 3 * kRowsInFlight, batch + 3 * kRowsInFlight, end);
+      const Record* now = ring.at(place);
+      const Record* after = ring.at(place + kRowsInFlight);
+#pragma unroll
+      for (int u = 0; u < kRowsInFlight; ++u) {
+        const int32_t next = batch + u + 1;
+        const Columns<T, V> row = bits_as<Columns<T, V>>(values[u]);
+        state.add(row, row, now[u].row, next - 1 == piece);
+        const bool ends_segment = (ends >> u & 1) != 0;
+        if (ends_segment || next == stop) {
+          if (key == list.num_segments) {
+            // Rows without a segment have no part in the result.
+          } else if (!(begins_segment && ends_segment)) {
+            store_part(parts, list.slot(piece, begins_segment) * side.d + task.column, state);
+          } else {
+            side.template finish_segment<V>(key, task.column, state, next - piece);
+          }
+          piece = next;
+          stop = piece + list.piece_rows() < end ? piece + list.piece_rows() : end;
+          begins_segment = ends_segment;
+          key = u + 1 < kRowsInFlight ? now[u + 1].key : after[0].key;
+        }
+        if ((u + 1) % kRowsTogether != 0) continue;
+#pragma unroll
+        for (int w = u + 1 - kRowsTogether; w <= u; ++w) load_row(w, after[w], left - kRowsInFlight);
+      }
+    }
+  }
+}
+
 // Writes the rows of the ranks [begin, end), which are of one segment.
 template <int V, int kUnroll, class Name>
 __device__ __forceinline__ void finish_rows(const Side<Name>& side, const List& list, int32_t begin, int32_t end,
@@ -186,15 +360,18 @@ __device__ __forceinline__ void finish_rows(const Side<Name>& side, const List& 
   for (int32_t rank = begin; rank < end; ++rank) side.template finish_row<V>(list.row(rank), column, state, segment);
 }
 
+// Windows of rules that distribute and need not read rows again. Less is in flight than where rules reduce: rows are
+// written where a segment ends, which is code for each row of a batch, and what is needed to load ahead would not fit
+// the instruction cache beside it.
 template <class Name, int V>
 __global__ void __launch_bounds__(kThreads, blocks_per_multiprocessor(sizeof(typename Name::Element) * V, V))
-    reduce_pieces(Side<Name> side, Shape shape, List list, Parts<Rule<Name>> parts) {
+    select_pieces(Side<Name> side, Shape shape, List list, Parts<Rule<Name>> parts) {
   using T = typename Name::Element;
   using Fold = Rule<Name>;
-  constexpr int kTensors = Fold::kRows;
+  static_assert(!Side<Name>::kReduces && Fold::kRows == 1);
   wait_for_kernel_before();
   let_kernel_after_start();
-  for (int64_t block = blockIdx.x; block < Task::count(shape, list.n); block += gridDim.x) {
+  for (int64_t block = blockIdx.x; block < shape.tasks; block += gridDim.x) {
     const Task task(shape, block, V);
     if (task.begin >= list.n || task.column >= side.d) continue;
     int32_t piece = list.boundary(task.begin);
@@ -206,7 +383,7 @@ __global__ void __launch_bounds__(kThreads, blocks_per_multiprocessor(sizeof(typ
     Columns<T, V> segment = side.template of_segment<V>(key, task.column);
     for (int32_t batch = piece; batch < end; batch += kRowsInFlight) {
       Record records[kRowsInFlight + 1];
-      Words<T, V> values[kTensors][kRowsInFlight];
+      Words<T, V> values[kRowsInFlight];
 #pragma unroll
       for (int u = 0; u <= kRowsInFlight; ++u) {
         records[u] = batch + u < list.n ? list.records[batch + u] : Record{-1, 0};
@@ -216,31 +393,23 @@ __global__ void __launch_bounds__(kThreads, blocks_per_multiprocessor(sizeof(typ
         // Without a branch: the loads are issued together.
         const bool reads = batch + u < end && records[u].key != list.num_segments;
         const int64_t at = static_cast<int64_t>(records[u].row) * side.d + task.column;
-        values[0][u] = Words<T, V>{};
-        if (reads) values[0][u] = load_words<V>(side.x + at);
-        if constexpr (kTensors > 1) {
-          values[1][u] = Words<T, V>{};
-          if (reads) values[1][u] = load_words<V>(side.y + at);
-        }
+        values[u] = Words<T, V>{};
+        if (reads) values[u] = load_words<V>(side.x + at);
       }
 #pragma unroll
       for (int u = 0; u < kRowsInFlight; ++u) {
         const int32_t next = batch + u + 1;
         if (next > end) break;
-        state.add(bits_as<Columns<T, V>>(values[0][u]), bits_as<Columns<T, V>>(values[kTensors - 1][u]), records[u].row,
-                  next - 1 == piece);
+        const Columns<T, V> row = bits_as<Columns<T, V>>(values[u]);
+        state.add(row, row, records[u].row, next - 1 == piece);
         const bool ends_segment = records[u + 1].key != key;
         if (!ends_segment && next - piece < list.piece_rows() && next != end) continue;
         if (key == list.num_segments) {
-          if constexpr (!Side<Name>::kReduces) {
-            for (int32_t rank = piece; rank < next; ++rank) side.template drop_row<V>(list.row(rank), task.column);
-          }
+          for (int32_t rank = piece; rank < next; ++rank) side.template drop_row<V>(list.row(rank), task.column);
         } else if (!(begins_segment && ends_segment)) {
           store_part(parts, list.slot(piece, begins_segment) * side.d + task.column, state);
-        } else if constexpr (!Side<Name>::kReduces) {
-          finish_rows<V, 1>(side, list, piece, next, task.column, state, segment);
         } else {
-          side.template finish_segment<V>(key, task.column, state, next - piece);
+          finish_rows<V, 1>(side, list, piece, next, task.column, state, segment);
         }
         piece = next;
         begins_segment = ends_segment;
@@ -271,14 +440,17 @@ __device__ __forceinline__ State<Fold, V> state_of_none() {
 
 // Joins the parts of segments of several pieces. Each warp of a block looks for one that begins in its window of a
 // piece's length, and joins 32 columns of it, if it is short. The block joins the long ones together: if parts may be
-// joined in any grouping, each warp joins its share and one warp what they have; if not, all warps fetch parts, the
-// next ones while one warp adds the last ones in ascending order. Of sums of exponentials, what each part is scaled by
-// follows from the values before it alone, and all warps compute it.
+// joined in any grouping, each warp joins its share and one warp what they have; if not, the first warp adds parts in
+// ascending order while the others fetch the next ones. Of sums of exponentials, what each part is scaled by follows
+// from the values before it alone, and all warps compute it.
 constexpr int kJoinWarps = 16;
 constexpr int kJoinThreads = 32 * kJoinWarps;
-// Parts a warp fetches at once: of all warps they fit the 48 KiB that need no opt-in.
+// Parts a warp fetches at once: those of all warps fit the 48 KiB that need no opt-in, those added in order twice.
 template <class Fold>
-constexpr int kJoinBatch = sizeof(typename Fold::First) + sizeof(typename Fold::Second) > 9 ? 4 : 8;
+constexpr bool kJoinsInOrder = !Fold::kAnyGrouping && !IsExponentialSum<Fold>::value;
+template <class Fold>
+constexpr int kJoinBatch =
+    (sizeof(typename Fold::First) + sizeof(typename Fold::Second) > 9 ? 4 : 8) / (kJoinsInOrder<Fold> ? 2 : 1);
 constexpr int kJoinAlone = 32;
 
 template <class Fold>
@@ -301,7 +473,8 @@ struct Joiner {
 
 template <class Fold>
 struct JoinTables {
-  static constexpr int kParts = Fold::kAnyGrouping ? kJoinWarps : kJoinWarps * kJoinBatch<Fold>;
+  static constexpr int kTogether = (kJoinsInOrder<Fold> ? kJoinWarps - 1 : kJoinWarps) * kJoinBatch<Fold>;
+  static constexpr int kParts = Fold::kAnyGrouping ? kJoinWarps : kJoinsInOrder<Fold> ? 2 * kTogether : kTogether;
   typename Fold::First first[kParts][32];
   typename Fold::Second second[kParts][32];
 
@@ -404,20 +577,27 @@ __device__ State<Fold, 1> join_together(const Joiner<Fold>& joiner, JoinTables<F
   } else if constexpr (IsExponentialSum<Fold>::value) {
     state = join_scaled(joiner, tables);
   } else {
+    // While one half of the tables is added up, the other one is filled.
+    constexpr int32_t kTogether = JoinTables<Fold>::kTogether;
+    const int32_t mine = (warp - 1) * kJoinBatch<Fold>;
     State<Fold, 1> fetched[kJoinBatch<Fold>];
-    joiner.fetch(warp * kJoinBatch<Fold>, fetched);
-    for (int32_t batch = 0; batch < joiner.count; batch += kJoinWarps * kJoinBatch<Fold>) {
-      __syncthreads();
+    if (warp > 0) joiner.fetch(mine, fetched);
+    __syncthreads();
+    int32_t half = 0;
+    for (int32_t batch = 0; batch < joiner.count; batch += kTogether, half = kTogether - half) {
+      if (warp > 0) {
 #pragma unroll
-      for (int u = 0; u < kJoinBatch<Fold>; ++u) tables.put(warp * kJoinBatch<Fold> + u, lane, fetched[u]);
+        for (int u = 0; u < kJoinBatch<Fold>; ++u) tables.put(half + mine + u, lane, fetched[u]);
+      }
       __syncthreads();
-      joiner.fetch(batch + (kJoinWarps + warp) * kJoinBatch<Fold>, fetched);
-      if (warp != 0) continue;
-      const int32_t left =
-          joiner.count - batch < kJoinWarps * kJoinBatch<Fold> ? joiner.count - batch : kJoinWarps * kJoinBatch<Fold>;
+      if (warp > 0) {
+        joiner.fetch(batch + kTogether + mine, fetched);
+        continue;
+      }
+      const int32_t left = joiner.count - batch < kTogether ? joiner.count - batch : kTogether;
       if (batch == 0) state = tables.get(0, lane);
 #pragma unroll 8
-      for (int i = batch == 0 ? 1 : 0; i < left; ++i) state.join(tables.get(i, lane));
+      for (int i = batch == 0 ? 1 : 0; i < left; ++i) state.join(tables.get(half + i, lane));
     }
   }
   return state;
@@ -475,7 +655,7 @@ __global__ void __launch_bounds__(kThreads)
     finish_parts(Side<Name> side, Shape shape, List list, Parts<Rule<Name>> parts) {
   wait_for_kernel_before();
   let_kernel_after_start();
-  for (int64_t block = blockIdx.x; block < Task::count(shape, list.n); block += gridDim.x) {
+  for (int64_t block = blockIdx.x; block < shape.tasks; block += gridDim.x) {
     const Task task(shape, block, V);
     if (task.begin >= list.n || task.column >= side.d) continue;
     const int32_t begin = static_cast<int32_t>(task.begin);
@@ -494,33 +674,6 @@ __global__ void __launch_bounds__(kThreads)
       const auto state = load_part<V>(parts, list.slot(list.begins[tail], true) * side.d + task.column);
       finish_rows<V, kRowsInFlight>(side, list, start, end, task.column, state,
                                     side.template of_segment<V>(tail, task.column));
-    }
-  }
-}
-
-// Fills the rows of segments without rows; a block takes 32 segments and some columns of them.
-constexpr int kFillThreads = 256;
-constexpr int64_t kFillColumns = 4096;
-
-template <typename W>
-__global__ void __launch_bounds__(kFillThreads)
-    fill_empty(List list, int32_t d, W value, W* output, void* arg, bool wide) {
-  wait_for_kernel_before();
-  let_kernel_after_start();
-  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-  const int64_t column_blocks = (d + kFillColumns - 1) / kFillColumns;
-  const int64_t tasks = (static_cast<int64_t>(list.num_segments) + 31) / 32 * column_blocks;
-  for (int64_t task = blockIdx.x; task < tasks; task += gridDim.x) {
-    const int64_t first = task / column_blocks * 32, column = task % column_blocks * kFillColumns;
-    const int64_t end = column + kFillColumns < d ? column + kFillColumns : d;
-    const bool empty = first + lane < list.num_segments && list.length(static_cast<int32_t>(first + lane)) <= 0;
-    const uint32_t all = __ballot_sync(0xffffffffu, empty);
-    for (int i = warp; i < 32; i += kFillThreads / 32) {
-      if ((all >> i & 1) == 0) continue;
-      for (int64_t k = column + lane; k < end; k += 32) {
-        output[(first + i) * d + k] = value;
-        if (arg != nullptr) store_row_index(arg, wide, (first + i) * d + k, -1);
-      }
     }
   }
 }

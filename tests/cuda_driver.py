@@ -7,6 +7,7 @@ Straight from the driver, so that the raw ABI is tested without any Python packa
 from __future__ import annotations
 
 import ctypes
+import gc
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -15,7 +16,9 @@ from typing import Any
 
 # The driver API's numbers.
 NOT_READY = 600
-CAPTURE_MODE_GLOBAL = 0  # the strictest, and what torch.cuda.graph asks for: no unsafe call from any thread
+# No unsafe call from the capturing thread, which is the only one that the library calls CUDA in. The stricter mode of
+# torch.cuda.graph lets a framework's own threads, which free memory when it suits them, spoil a capture.
+CAPTURE_MODE_THREAD_LOCAL = 1
 HOST_MEMORY_MAPPED = 2
 WAIT_UNTIL_AT_LEAST = 0
 NODE_KINDS = {0: "kernel", 1: "memcpy", 2: "memset", 3: "host", 10: "allocation", 11: "free"}
@@ -115,10 +118,14 @@ class Graph:
     def __init__(self, stream: Stream, work: Callable[[], None]) -> None:
         self._stream = stream
         self._graph, self._executable = ctypes.c_void_p(), ctypes.c_void_p()
-        stream.call("cuStreamBeginCapture_v2", CAPTURE_MODE_GLOBAL)
+        collected = gc.isenabled()
+        gc.disable()  # an array that is collected now would free its memory into the capture
+        stream.call("cuStreamBeginCapture_v2", CAPTURE_MODE_THREAD_LOCAL)
         try:
             work()
         finally:
+            if collected:
+                gc.enable()
             # Also after a failure: a stream left capturing would spoil every later test.
             stream.call("cuStreamEndCapture", ctypes.byref(self._graph))
 

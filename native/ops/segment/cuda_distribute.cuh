@@ -141,19 +141,19 @@ struct Batch {
       for (int32_t rank = begin; rank < begin + count; ++rank) {
         side.template finish_row<V>(list.row(rank), column, state, segment);
       }
-      return;
-    }
+    } else {
 #pragma unroll
-    for (int u = 0; u < kRowsInFlight; ++u) {
-      if (u >= count) break;
-      const Columns<T, V> mine = bits_as<Columns<T, V>>(x[u]), other = bits_as<Columns<T, V>>(y[u]);
-      Columns<T, V> values;
+      for (int u = 0; u < kRowsInFlight; ++u) {
+        if (u >= count) break;
+        const Columns<T, V> mine = bits_as<Columns<T, V>>(x[u]), other = bits_as<Columns<T, V>>(y[u]);
+        Columns<T, V> values;
 #pragma unroll
-      for (int k = 0; k < V; ++k) {
-        values.at[k] =
-            Fold::value(state.first.at[k], state.second.at[k], segment.at[k], mine.at[k], other.at[k], rows[u]);
+        for (int k = 0; k < V; ++k) {
+          values.at[k] =
+              Fold::value(state.first.at[k], state.second.at[k], segment.at[k], mine.at[k], other.at[k], rows[u]);
+        }
+        store<V>(side.result + place(side, u, column), values);
       }
-      store<V>(side.result + place(side, u, column), values);
     }
   }
 

@@ -118,7 +118,7 @@ PYTHON
 
 # More than 2^31 elements.
 large_tests() {
-  BARACUDA_TEST_REQUIRE=cuda timeout 300 python3 -m pytest -q --tb=short -m large -k cuda
+  BARACUDA_TEST_REQUIRE=cuda timeout 600 python3 -m pytest -q --tb=short --durations=0 -m large -k cuda
   local status=$?
   figure=$(tail -n 1 "$logs/large.log")
   return $status

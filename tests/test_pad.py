@@ -268,7 +268,7 @@ def test_large_batch(place: Place, dtype: Any, rng: np.random.Generator, problem
 
 @pytest.mark.large
 def test_more_than_2_31_elements(place: Place) -> None:
-    """Slices of the launches and 64-bit offsets, without an oracle: 2.2e9 elements, a plane at a time to save memory."""
+    """Slices of the launches and 64-bit offsets, without an oracle: 2.2e9 elements, judged plane by plane."""
     planes, rows, columns = 3, 30_000, 25_000
     values = np.random.default_rng(7).integers(0, 250, (planes, rows, columns), np.uint8)
     padded = place.numpy(pybaracuda.pad(place.array(values), (0, 2, 3), (0, 3, 2), "reflect"))

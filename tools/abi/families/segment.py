@@ -48,6 +48,7 @@ _PARTS = (
 _UNSORTED_WORKSPACE = f"At most 18 bytes a row, 4 a segment and 64 KiB {_PARTS}."
 _SORTED_WORKSPACE = f"At most 8 bytes a row, 4 a segment and 128 {_PARTS}."
 _COUNTS_WORKSPACE = "4 bytes a segment."
+_FROZEN_WORKSPACE = " One of at least 4 bytes a segment that is too small is taken for none: frozen callers give that."
 _IDS_BAD_DATA = "A row whose id lies outside [0, num_segments) is dropped (its gradient is 0). "
 
 
@@ -161,11 +162,11 @@ class _Row:
         )
 
     def _workspace(self, form: _Form) -> str:
-        if self.name in _OF_ONE_ROW:
+        counts = form.family != "segment_csr"
+        if self.name in _OF_ONE_ROW or (self.name == "mean_backward" and not counts):
             return "None."
-        if self.name == "mean_backward":
-            return "None." if form.family == "segment_csr" else _COUNTS_WORKSPACE
-        return form.workspace
+        most = _COUNTS_WORKSPACE if self.name == "mean_backward" else form.workspace
+        return most + _FROZEN_WORKSPACE if counts and self.name in ("mean", "mean_backward") else most
 
 
 _SELECTED = "NaN wins over every number, -0 equals +0, and among equals the first row wins."

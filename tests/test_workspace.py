@@ -123,7 +123,7 @@ def roi_align_bound(symbol: Symbol, backend: str, values: dict[str, int]) -> int
     bins = values["pooled_h"] + values["pooled_w"]
     most = values["num_rois"] * (256 + 2 * compute * (values["h"] + values["w"] + 10 * bins)) + KIB
     if backend == "cpu":
-        return most
+        return most + (4 * values["n"] if backward else 0)
     if not backward:
         return most + values["num_rois"] * (6 if compute == 8 else 4) * KIB
     tiles = values["n"] * ceil_div(values["h"], 14) * ceil_div(values["w"], 16)

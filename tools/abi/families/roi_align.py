@@ -72,9 +72,9 @@ OPERATORS: tuple[Operator, ...] = (
         variants=IMAGE_FLOATS,
         empty="Zero boxes or bins: grad_input is all zeros. An empty grad_input: success, nothing to write.",
         bad_data=_BAD_DATA,
-        workspace=f"{_TABLES}. On the CPU also 4 an image. On CUDA also 16 for each tile of 14 x 16 pixels and a bit for "
-        "each box on it (at most 64 MiB together) and, where the sum over boxes is cut into blocks, an f32 (f64: f64) "
-        "copy of grad_input for each block (at most 64 MiB, f64: 128).",
+        workspace=f"{_TABLES}. On the CPU also 4 an image. On CUDA also 16 for each tile of 14 x 16 pixels and a bit "
+        "for each box on it (at most 64 MiB together) and, where the sum over boxes is cut into blocks, an f32 (f64: "
+        "f64) copy of grad_input for each block (at most 64 MiB, f64: 128).",
         determinism=BIT_STABLE
         + "A pixel owns its sum: boxes ascending in blocks fixed by the shapes, then pw, then ph.",
         source=_SOURCE,

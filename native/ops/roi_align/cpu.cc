@@ -3,6 +3,7 @@
 // channel, the backward a tile of pixels for a block of channels. Compiled once per instruction set.
 #include "core/cpu_launch.h"
 #include "core/cpu_parallel.h"
+#include "core/workspace.h"
 #include "ops/roi_align/launch.h"
 #include "ops/roi_align/tables.h"
 

@@ -92,7 +92,7 @@ python_tests() {
   rm -f "$work/pytest.xml"
   local parallel=()
   python3 -c 'import xdist' && parallel=(-n "$workers")
-  BARACUDA_TEST_REQUIRE=cuda,torch,gpu-tools \
+  BARACUDA_TEST_REQUIRE=cuda,torch \
     timeout 900 python3 -m pytest -q --tb=short --durations=15 --maxfail=40 "${parallel[@]}" \
     --junitxml="$work/pytest.xml"
   local status=$?

@@ -25,6 +25,7 @@ __all__ = [
     "dense_strides",
     "dtype_name",
     "element_strides",
+    "fill_boxes",
     "item_bytes",
     "numpy_dtype",
     "numpy_token",
@@ -190,6 +191,16 @@ def element_strides(name: str, shape: tuple[int, ...], byte_strides: Sequence[in
     if any(stride % itemsize for stride, extent in zip(byte_strides, shape, strict=True) if extent > 1):
         raise ValueError(f"{name}: strides {tuple(byte_strides)} are not multiples of the element's {itemsize} bytes")
     return tuple(stride // itemsize for stride in byte_strides)
+
+
+def fill_boxes(rows: Any, boxes: Sequence[Any]) -> Any:
+    """Write each image's index and boxes into rows [K, 5] of a framework that assigns to slices, and answer these."""
+    start = 0
+    for number, each in enumerate(boxes):
+        rows[start : start + len(each), 0] = number
+        rows[start : start + len(each), 1:] = each
+        start += len(each)
+    return rows
 
 
 class Adapter:

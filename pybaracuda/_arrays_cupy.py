@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager, contextmanager
 from functools import lru_cache
 from typing import Any
 
-from ._arrays import CANONICAL_NANS, Adapter, Operand, element_strides, numpy_dtype, numpy_token
+from ._arrays import CANONICAL_NANS, Adapter, Operand, element_strides, fill_boxes, numpy_dtype, numpy_token
 
 __all__ = ["CupyAdapter", "adapter"]
 
@@ -59,13 +59,8 @@ class CupyAdapter(Adapter):
         return array
 
     def join_boxes(self, boxes: Sequence[Any], dtype: str) -> Any:
-        rows = self._cupy.empty((sum(len(each) for each in boxes), 5), numpy_dtype(dtype))
-        start = 0
-        for number, each in enumerate(boxes):
-            rows[start : start + len(each), 0] = number
-            rows[start : start + len(each), 1:] = each
-            start += len(each)
-        return rows
+        rows = self._cupy.empty((sum(map(len, boxes)), 5), numpy_dtype(dtype))
+        return fill_boxes(rows, boxes)
 
     def current_stream(self, device: int) -> int:
         return int(self._cupy.cuda.get_current_stream(device).ptr)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""JAX arrays outside jit. Custom calls for traced code belong in pybaracuda.jax, not here."""
+"""JAX arrays outside jit. Nothing about traced code belongs here."""
 
 from __future__ import annotations
 

@@ -17,6 +17,7 @@ from ._arrays import (
     Adapter,
     Operand,
     element_strides,
+    fill_boxes,
     numpy_dtype,
     numpy_token,
 )
@@ -79,13 +80,8 @@ class NumpyAdapter(Adapter):
         return target.array
 
     def join_boxes(self, boxes: Sequence[Any], dtype: str) -> Any:
-        rows = np.empty((sum(len(each) for each in boxes), 5), numpy_dtype(dtype))
-        start = 0
-        for number, each in enumerate(boxes):
-            rows[start : start + len(each), 0] = number
-            rows[start : start + len(each), 1:] = each
-            start += len(each)
-        return rows
+        rows = np.empty((sum(map(len, boxes)), 5), numpy_dtype(dtype))
+        return fill_boxes(rows, boxes)
 
 
 NUMPY = NumpyAdapter()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""torch tensors on the CPU and on CUDA devices. Autograd formulas belong in pybaracuda.torch, not here."""
+"""torch tensors on the CPU and on CUDA devices. Nothing about autograd belongs here."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from functools import lru_cache
 from math import inf, nan
 from typing import Any
 
-from ._arrays import DTYPE_NAMES, HOST, Adapter, Operand
+from ._arrays import DTYPE_NAMES, HOST, Adapter, Operand, fill_boxes
 
 __all__ = ["TorchAdapter", "adapter", "check_type"]
 
@@ -87,15 +87,8 @@ class TorchAdapter(Adapter):
         return self._torch.nan_to_num_(array, nan=nan, posinf=inf, neginf=-inf)
 
     def join_boxes(self, boxes: Sequence[Any], dtype: str) -> Any:
-        torch = self._torch
-        wide = self._dtypes[dtype]
-        rows = torch.empty((sum(len(each) for each in boxes), 5), dtype=wide, device=boxes[0].device)
-        start = 0
-        for number, each in enumerate(boxes):
-            rows[start : start + len(each), 0] = number
-            rows[start : start + len(each), 1:] = each.detach()
-            start += len(each)
-        return rows
+        rows = self._torch.empty((sum(map(len, boxes)), 5), dtype=self._dtypes[dtype], device=boxes[0].device)
+        return fill_boxes(rows, [each.detach() for each in boxes])
 
     def current_stream(self, device: int) -> int:
         if self._raw_stream is not None:

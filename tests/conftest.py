@@ -68,6 +68,13 @@ def backend(request: pytest.FixtureRequest) -> str:
     return name
 
 
+@pytest.fixture(params=["cuda"])
+def on_cuda(request: pytest.FixtureRequest) -> str:
+    """For tests of what only CUDA has; its name stands in their names, as a backend's does."""
+    _skip_without_cuda()
+    return str(request.param)
+
+
 @pytest.fixture(params=list(DTYPES))
 def dtype(request: pytest.FixtureRequest) -> np.dtype[Any]:
     return DTYPES[str(request.param)]

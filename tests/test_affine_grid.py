@@ -152,3 +152,17 @@ def test_any_size(seed: int, name: str, n: int, h: int, w: int, magnitude: float
     rng, dtype = np.random.default_rng(seed), DTYPES[name]
     theta = (magnitude * rng.standard_normal((n, 2, 3))).astype(dtype)
     check_close(Place(), theta, normal(rng, (n, h, w, 2), dtype), (n, 1, h, w))
+
+
+def test_large_batch(place: Place, wide_dtype: Any, rng: np.random.Generator) -> None:
+    """More maps than a launch grid has in its second and third dimension: the bits of two smaller calls."""
+    count, first = 65_537, 40_000
+    theta, gradient = normal(rng, (count, 2, 3), wide_dtype), normal(rng, (count, 1, 3, 2), wide_dtype)
+    grid, grad_theta = (
+        forward(place, theta, (count, 1, 1, 3), wide_dtype),
+        backward(place, gradient, (count, 1, 1, 3), wide_dtype),
+    )
+    for part in (slice(first), slice(first, count)):
+        size = (len(theta[part]), 1, 1, 3)
+        assert_same_bits(grid[part], forward(place, theta[part], size, wide_dtype))
+        assert_same_bits(grad_theta[part], backward(place, gradient[part], size, wide_dtype))

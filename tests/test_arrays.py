@@ -136,9 +136,7 @@ def test_torch_inputs_of_any_layout(torch: Any, name: str) -> None:
             assert_same_bits(result.numpy(), wanted)
 
 
-def test_strided_device_views_are_copied(backend: str) -> None:
-    if backend == "cpu":
-        return
+def test_strided_device_views_are_copied(on_cuda: str) -> None:
     import cupy
     from cuda.core.utils import StridedMemoryView
 

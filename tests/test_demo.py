@@ -14,10 +14,20 @@ import pytest
 import pybaracuda
 from pybaracuda import _abi
 from pybaracuda.demo import main as demo
-from pybaracuda.demo import measure, memory, padding, photo, region_pooling, registration, roi_attention, scale_fit
+from pybaracuda.demo import (
+    measure,
+    memory,
+    padding,
+    photo,
+    progress,
+    region_pooling,
+    registration,
+    roi_attention,
+    scale_fit,
+)
 
 SIZE = 152
-# Of the segment family the demo shows the maximum; every other operator is in its table.
+# Of the segment family the demo shows the maximum; every other operator is in the demo's table.
 SHOWN = [
     name
     for name, operator in _abi.OPERATORS.items()
@@ -76,6 +86,25 @@ def test_quiet_demo_prints_its_last_line_only(tmp_path: Path, capsys: pytest.Cap
     captured = capsys.readouterr()
     assert len(captured.out.splitlines()) == 1
     assert captured.err == ""
+
+
+def test_progress_ends_at_its_total(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    counts = {"total": 0, "done": 0}
+
+    class Counting(progress.Progress):
+        def __init__(self, total: int, quiet: bool) -> None:
+            super().__init__(total, quiet)
+            self.expect(total)
+
+        def expect(self, steps: int) -> None:
+            counts["total"] += steps
+
+        def step(self) -> None:
+            counts["done"] += 1
+
+    monkeypatch.setattr(demo, "Progress", Counting)
+    assert run_demo(tmp_path, "--quiet") == 0
+    assert counts["done"] == counts["total"] > 80
 
 
 def test_demo_fails_on_a_wrong_gradient(

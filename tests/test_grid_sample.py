@@ -316,6 +316,18 @@ def test_float32_grid_of_sixteen_bit_input_has_a_float32_gradient(place: Place, 
     assert place.numpy(grad_grid).dtype == coordinate_dtype(dtype)
 
 
+@pytest.mark.parametrize("channels", [1, 5])
+def test_large_batch(place: Place, rng: np.random.Generator, channels: int) -> None:
+    """More images than a launch grid has in its second and third dimension: the bits of two smaller calls."""
+    count, first = 65_537, 40_000
+    case = random_grid_case(rng, np.float32, (count, channels, 2, 3), (1, 4))
+    whole = (forward(place, case), *backward(place, case))
+    for part in (slice(first), slice(first, count)):
+        alone = GridCase(*(array[part] for array in case))
+        for one, two in zip(whole, (forward(place, alone), *backward(place, alone)), strict=True):
+            assert_same_bits(one[part], two)
+
+
 COORDINATES = st.one_of(
     st.floats(-1.5, 1.5, width=32),
     st.sampled_from([-1.0, 0.0, -0.0, 1.0, 0.25, NAN, INF, -INF, 1e20, -3e38, 2.0**31, 1e-40]),

@@ -115,13 +115,23 @@ def test_affine_grid_beside_onnx(rng: np.random.Generator) -> None:
     assert_equal(pybaracuda.affine_grid(theta, size), grid)
 
 
-@pytest.mark.parametrize("peer", peers.PAD_PEERS)
-@pytest.mark.parametrize("dtype_of_pad", [F32, F64, np.dtype(np.float16)], ids=["f32", "f64", "f16"])
+CONSTANT_PADS = {
+    "rank1": ((4,), (1,), (2,)),
+    "rank3": ((2, 3, 4), (0, 1, 3), (2, 0, 1)),
+    "crop": ((4, 5), (-1, 2), (2, -3)),
+}
+
+
 @pytest.mark.parametrize(
-    ("shape", "low", "high"),
-    [((4,), (1,), (2,)), ((2, 3, 4), (0, 1, 3), (2, 0, 1)), ((4, 5), (-1, 2), (2, -3))],
-    ids=["rank1", "rank3", "crop"],
+    ("peer", "shape", "low", "high"),
+    [
+        pytest.param(peer, *problem, id=f"{peer}-{name}")
+        for peer in peers.PAD_PEERS
+        for name, problem in CONSTANT_PADS.items()
+        if (peer, name) != ("onnx", "crop")  # np.pad, which ONNX's evaluator calls, does not crop
+    ],
 )
+@pytest.mark.parametrize("dtype_of_pad", [F32, F64, np.dtype(np.float16)], ids=["f32", "f64", "f16"])
 def test_pad(
     request: pytest.FixtureRequest,
     rng: np.random.Generator,
@@ -131,8 +141,6 @@ def test_pad(
     low: Any,
     high: Any,
 ) -> None:
-    if peer == "onnx" and min(*low, *high) < 0:
-        return  # np.pad, which ONNX's evaluator calls, does not crop
     values = normal(rng, shape, dtype_of_pad)
     ours = pybaracuda.pad(values, low, high, value=1.5)
     gradient = normal(rng, ours.shape, dtype_of_pad)
@@ -173,6 +181,27 @@ def test_pad_beside_numpy(rng: np.random.Generator, mode: str, shape: Any, low: 
     assert_equal(pybaracuda.pad(values, low, high, mode), theirs)
 
 
+@pytest.mark.parametrize(("shape", "low", "high"), [*NARROW_PADS, ((5, 4), (3, 9), (0, 2))], ids=str)
+def test_constant_pad_beside_numpy(rng: np.random.Generator, shape: Any, low: Any, high: Any) -> None:
+    values = rng.integers(-99, 99, shape)
+    theirs = np.pad(values, list(zip(low, high, strict=True)), constant_values=7)
+    assert_equal(pybaracuda.pad(values, low, high, value=7), theirs)
+
+
+@pytest.mark.parametrize("mode", list(peers.PAD_MODES_OF["jax"]))
+@pytest.mark.parametrize("extent", range(1, 7))
+def test_pads_of_any_width_beside_numpy_and_jax(mode: str, extent: int) -> None:
+    import jax
+
+    values, name = np.arange(extent), peers.PAD_MODES_OF["jax"][mode]
+    for low in range(16):
+        for high in range(16):
+            ours = pybaracuda.pad(values, low, high, mode)
+            assert_equal(ours, np.pad(values, (low, high), name))  # type: ignore[call-overload]
+            if (low, high) in ((15, 0), (4, 9), (0, 13)):  # JAX compiles each anew
+                assert_equal(ours, np.asarray(jax.numpy.pad(values, (low, high), mode=name)))
+
+
 def test_wide_pads_differ_as_documented(torch: Any) -> None:
     values = np.arange(3.0)
     # The triangle wave; NumPy goes back and forth in pieces and agrees here, torch refuses.
@@ -200,6 +229,54 @@ def test_negative_pads_in_reflect_mode_differ_as_documented(torch: Any) -> None:
     assert_equal(pybaracuda.pad(values, 4, -2, "reflect"), np.array([2.0, 3, 2, 1, 0, 1, 2, 3]))
     gradient = pybaracuda.pad_backward(np.ones(8), 4, -2, "reflect")
     assert_equal(gradient, np.array([1.0, 2, 3, 2, 0, 0]))
+
+
+def test_what_torch_does_not_pad(torch: Any, rng: np.random.Generator) -> None:
+    for shape, axes in (((3, 2, 2, 3, 2), 4), ((2, 2, 3, 2, 2, 3), 3), ((3, 4), 2), ((5,), 1)):
+        values, pads = rng.integers(-9, 9, shape), (0,) * (len(shape) - axes) + (1,) * axes
+        for mode, name in (("reflect", "reflect"), ("replicate", "edge"), ("circular", "wrap")):
+            with pytest.raises(RuntimeError):
+                torch.nn.functional.pad(torch.from_numpy(values), (1,) * (2 * axes), mode)
+            theirs = np.pad(values, [(width, width) for width in pads], name)  # type: ignore[call-overload]
+            assert_equal(pybaracuda.pad(values, pads, pads, mode), theirs)
+    flags = np.array([True, False, False, True])
+    for mode in ("reflect", "replicate"):
+        with pytest.raises(RuntimeError):
+            torch.nn.functional.pad(torch.from_numpy(flags).reshape(1, 4), (1, 1), mode)
+    assert pybaracuda.pad(flags, 1, 1, "reflect").tolist() == [False, True, False, False, True, False]
+    assert pybaracuda.pad(flags, 1, 1, "replicate").tolist() == [True, True, False, False, True, True]
+
+
+@pytest.mark.parametrize("mode", ["replicate", "circular"])
+@pytest.mark.parametrize("extent", [1, 2, 3, 5])
+def test_negative_pads_beside_torch(torch: Any, mode: str, extent: int) -> None:
+    """Reflect has a test of its own: it differs."""
+    values = np.arange(1.0, extent + 1)
+    source = torch.from_numpy(values).reshape(1, 1, extent)
+    for low in range(-extent, extent + 1):
+        for high in range(-extent, extent + 1):
+            kept = extent + min(low, 0) + min(high, 0)
+            if kept > 0:
+                if mode == "circular" and max(low, high) > kept:
+                    continue  # refused there
+                theirs = torch.nn.functional.pad(source, (low, high), mode).numpy().ravel()
+                assert_equal(pybaracuda.pad(values, low, high, mode), theirs)
+            elif extent + low + high > 0:  # nothing is left to repeat: there, its circular pad is whatever memory held
+                with pytest.raises(pybaracuda.InvalidProblemError, match="wanted an element to repeat"):
+                    pybaracuda.pad(values, low, high, mode)
+
+
+def test_cropping_differs_as_documented(torch: Any) -> None:
+    import jax
+
+    values = np.arange(3.0)
+    with pytest.raises(ValueError, match="negative"):
+        jax.numpy.pad(values, (-1, 0))
+    with pytest.raises(RuntimeError):
+        torch.nn.functional.pad(torch.from_numpy(values), (-4, 0))
+    assert_equal(pybaracuda.pad(values, -1, 0), values[1:])
+    with pytest.raises(pybaracuda.InvalidProblemError, match="crop below 0"):
+        pybaracuda.pad(values, -4, 0)
 
 
 @pytest.mark.parametrize("peer", peers.SEGMENT_PEERS)

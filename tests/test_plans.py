@@ -239,9 +239,7 @@ def test_skus_and_guarantees(name: str, token: str) -> None:
     assert hash(sku) == hash(case.plan.select(case.descriptor).sku)
 
 
-def test_a_cuda_sku_names_the_device(backend: str) -> None:
-    if backend == "cpu":
-        return
+def test_a_cuda_sku_names_the_device(on_cuda: str) -> None:
     case = plan_cases()["roi_align"]
     sku = case.plan.select(case.descriptor, preference=PlanPreference(prefer_backend="cuda")).sku
     assert sku.arch.startswith("sm_")
@@ -285,9 +283,7 @@ def test_runs_on_every_frameworks_arrays(torch: Any) -> None:
 
 
 @OPERATOR
-def test_runs_on_device_memory(backend: str, name: str) -> None:
-    if backend == "cpu":
-        return
+def test_runs_on_device_memory(on_cuda: str, name: str) -> None:
     import cupy
     from cuda.core import Device
 

@@ -357,6 +357,34 @@ def test_defaults_are_torchvisions(place: Place, dtype: Any, rng: np.random.Gene
     assert_same_bits(place.numpy(gradient), backward(place, case))
 
 
+def test_large_batch(place: Place, rng: np.random.Generator) -> None:
+    """More images than a launch grid has in its second and third dimension: the bits of two smaller calls."""
+    count, first, num_rois = 65_537, 40_000, 300
+    case = random_roi_case(rng, np.float32, 2, False, 1.0, (count, 2, 3, 4), (1, 2), num_rois)
+    case.boxes[:, 0] = np.sort(rng.integers(0, count, num_rois))
+    case.boxes[-3:, 0] = count - 1
+    output, grad_input = forward(place, case), backward(place, case)
+    here = np.count_nonzero(case.boxes[:, 0] < first)
+    for images, rois in ((slice(first), slice(here)), (slice(first, count), slice(here, num_rois))):
+        boxes = case.boxes[rois] - np.array([images.start or 0, 0, 0, 0, 0], np.float32)
+        alone = case._replace(input=case.input[images], boxes=boxes, grad_output=case.grad_output[rois])
+        assert_same_bits(output[rois], forward(place, alone))
+        assert_same_bits(grad_input[images], backward(place, alone))
+
+
+def test_many_boxes(place: Place, rng: np.random.Generator) -> None:
+    """More boxes than a launch grid has in its second and third dimension: on the lattice two smaller calls add up."""
+    count, first = 65_537, 40_000
+    case = lattice_roi_case(rng, np.float32, 2, False, 1.0, (2, 1, 8, 8), (1, 2), count, limit=1)
+    output, grad_input = forward(place, case), backward(place, case).astype(np.float64)
+    sums = np.zeros_like(grad_input)
+    for part in (slice(first), slice(first, count)):
+        alone = case._replace(boxes=case.boxes[part], grad_output=case.grad_output[part])
+        assert_same_bits(output[part], forward(place, alone))
+        sums += backward(place, alone)
+    np.testing.assert_array_equal(grad_input, sums)
+
+
 COORDINATES = st.one_of(
     st.floats(-12, 24, width=32),
     st.sampled_from([-1.0, 0.0, -0.0, 0.5, 7.0, 8.0, NAN, INF, -INF, 1e30, -1e30, 3.0e38, 1e-40]),

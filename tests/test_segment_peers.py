@@ -283,6 +283,41 @@ def test_prod_gradient_at_one_zero_is_the_other_rows_product() -> None:
     assert gradient.ravel().tolist() == [12, 0, 0]
 
 
+def test_prod_gradient_does_not_read_the_output(rng: np.random.Generator) -> None:
+    rows, ids = rng.uniform(0.5, 1.5, (30, 2)), rng.integers(0, 4, 30)
+    gradient = rng.standard_normal((4, 2))
+    expected = pybaracuda.segment_prod_backward(gradient, rows, pybaracuda.segment_prod(rows, ids, 4), ids)
+    given = pybaracuda.segment_prod_backward(gradient, rows, np.full((4, 2), NAN), ids)
+    np.testing.assert_array_equal(given, expected)
+
+
+def test_largest_values_that_are_infinite_share_one(torch: Any) -> None:
+    rows = np.array([[INF], [1.0], [INF]])
+    assert torch.softmax(torch.from_numpy(rows), 0).isnan().all()
+    parts = pybaracuda.segment_softmax(rows, np.zeros(3, np.int64), 1)
+    assert parts.ravel().tolist() == [0.5, 0, 0.5]
+
+
+def test_ids_outside_are_dropped(torch: Any) -> None:
+    rows, ids = np.ones((3, 1)), np.array([0, 2, -1])
+    for one in (2, -1):
+        index = torch.tensor([[one]])
+        with pytest.raises((RuntimeError, IndexError)):
+            torch.zeros(2, 1).scatter_reduce(0, index, torch.ones(1, 1), "amax")
+    assert pybaracuda.segment_max(rows, ids, 2).ravel().tolist() == [1, -INF]
+    assert pybaracuda.segment_max_backward(np.ones((2, 1)), rows, ids).ravel().tolist() == [1, 0, 0]
+
+
+def test_offsets_outside_are_clamped() -> None:
+    rows, offsets = np.arange(1.0, 6).reshape(5, 1), np.array([-7, 2, 3, 99])
+    assert pybaracuda.segment_csr(rows, offsets, "sum").ravel().tolist() == [3, 3, 9]
+    # Rows before the first offset and behind the last belong to no segment.
+    inner = np.array([1, 2, 4])
+    assert pybaracuda.segment_csr(rows, inner, "sum").ravel().tolist() == [2, 7]
+    gradient = pybaracuda.segment_csr_backward(np.array([[1.0], [2.0]]), inner, "sum", num_rows=5)
+    assert gradient.ravel().tolist() == [0, 1, 2, 2, 0]
+
+
 def test_descending_ids_that_were_called_sorted_drop_every_row() -> None:
     rows = np.ones((3, 1), np.float32)
     output = pybaracuda.segment_sum(rows, np.array([1, 0, 1], np.int32), 2, indices_are_sorted=True)

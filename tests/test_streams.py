@@ -21,9 +21,7 @@ def test_host_arrays_take_no_stream(name: str) -> None:
             cases()[name](stream=stream)
 
 
-def test_streams_of_every_kind(backend: str) -> None:
-    if backend == "cpu":
-        return
+def test_streams_of_every_kind(on_cuda: str) -> None:
     import cupy
     from cuda.core import Device
 
@@ -47,9 +45,7 @@ def test_streams_of_every_kind(backend: str) -> None:
             case(**arrays, stream=stream)
 
 
-def test_a_torch_stream_orders_conversions_too(backend: str, torch: Any) -> None:
-    if backend == "cpu":
-        return
+def test_a_torch_stream_orders_conversions_too(on_cuda: str, torch: Any) -> None:
     case = cases(np.float16)["grid_sample_backward"]
     expected = case(grid=case.arrays["grid"].astype(np.float16))
     tensors = {name: torch.from_numpy(values).cuda() for name, values in case.arrays.items()}
@@ -68,9 +64,7 @@ def test_a_torch_stream_orders_conversions_too(backend: str, torch: Any) -> None
         assert_same_bits(result.cpu().numpy(), wanted)
 
 
-def test_arrays_on_different_devices(backend: str, torch: Any) -> None:
-    if backend == "cpu":
-        return
+def test_arrays_on_different_devices(on_cuda: str, torch: Any) -> None:
     case = cases()["roi_align"]
     on_device = torch.from_numpy(case.arrays["input"]).cuda()
     with pytest.raises(ValueError, match="boxes is in host memory, input is on cuda:0"):

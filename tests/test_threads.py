@@ -293,9 +293,7 @@ print("done", flush=True)
     )
 
 
-def test_streams_from_many_threads(backend: str) -> None:
-    if backend == "cpu":
-        return
+def test_streams_from_many_threads(on_cuda: str) -> None:
     import cupy
 
     case = cases()["roi_align_backward"]

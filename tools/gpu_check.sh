@@ -92,7 +92,7 @@ python_tests() {
   rm -f "$work/pytest.xml"
   local parallel=()
   python3 -c 'import xdist' && parallel=(-n "$workers")
-  BARACUDA_TEST_REQUIRE=cuda,torch,gpu-tools \
+  BARACUDA_TEST_REQUIRE=cuda,torch \
     timeout 900 python3 -m pytest -q --tb=short --durations=15 --maxfail=40 "${parallel[@]}" \
     --junitxml="$work/pytest.xml"
   local status=$?
@@ -118,7 +118,7 @@ PYTHON
 
 # More than 2^31 elements.
 large_tests() {
-  BARACUDA_TEST_REQUIRE=cuda timeout 300 python3 -m pytest -q --tb=short -m large -k cuda
+  BARACUDA_TEST_REQUIRE=cuda timeout 600 python3 -m pytest -q --tb=short --durations=0 -m large -k cuda
   local status=$?
   figure=$(tail -n 1 "$logs/large.log")
   return $status

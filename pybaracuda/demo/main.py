@@ -63,9 +63,7 @@ def _run(options: argparse.Namespace) -> int:
     if not options.quiet:
         print(f"pybaracuda {pybaracuda.__version__}, {where}, photo of {width} x {height} pixels", flush=True)
 
-    row_count = sum(12 if dtype in ("f32", "f64") else 10 for dtype in memory.dtypes)
-    total = registration.stage_count(image) + scale_fit.STEPS + row_count
-    with Progress(total, options.quiet) as progress:
+    with Progress(registration.stage_count(image) + scale_fit.STEPS, options.quiet) as progress:
         progress.stage("registering the copy")
         registered = registration.run(image, memory, progress.step)
         progress.stage("looking through boxes")
@@ -77,17 +75,22 @@ def _run(options: argparse.Namespace) -> int:
         progress.stage("padding")
         padded = padding.run(image, memory)
 
-        rows: list[Row] = []
-        copies: dict[int, float] = {}
-        for dtype in memory.dtypes:
-            progress.stage(f"checking and timing {dtype}")
-            for case in (
+        cases = {
+            dtype: [
                 *roi_attention.cases(attention, image, dtype),
                 *registration.cases(registered, image, dtype),
                 *region_pooling.cases(regions, dtype),
                 *scale_fit.cases(fit, dtype),
                 *padding.cases(padded, image, dtype),
-            ):
+            ]
+            for dtype in memory.dtypes
+        }
+        progress.expect(sum(map(len, cases.values())))
+        rows: list[Row] = []
+        copies: dict[int, float] = {}
+        for dtype, of_dtype in cases.items():
+            progress.stage(f"checking and timing {dtype}")
+            for case in of_dtype:
                 rows.append(measure(case, memory, copies))
                 progress.step()
         progress.stage("drawing")

@@ -35,6 +35,12 @@ class Progress:
         if self._bar is not None:
             self._bar.refresh()
 
+    def expect(self, steps: int) -> None:
+        """Add steps that were not known at the start."""
+        if self._bar is not None:
+            self._bar.total += steps
+            self._bar.refresh()
+
     def step(self) -> None:
         """Count one finished step."""
         if self._bar is not None:

@@ -156,7 +156,8 @@ unsorted_segment_max_can* const unsorted_segment_max_cans[] = {
     baracuda_kernels_unsorted_segment_max_i64idx_f64_can_implement,
 };
 
-/* The segment family: four symbols of each forward, two of each gradient (ids of 64 bits are ours there). */
+/* The segment family: two symbols of each width of ids; those of 64 bits are ours in the gradients of min, max and prod
+   and in unsorted_segment_prod. */
 typedef i32 segment_run(i32 n, i32 d, i32 num_segments, cp input, cp segment_ids, mp output, WS_S);
 typedef i32 segment_can(i32 n, i32 d, i32 num_segments, cp input, cp segment_ids, cp output);
 typedef i32 segment_backward_run(i32 n, i32 d, i32 num_segments, cp d_output, cp segment_ids, mp d_input, WS_S);
@@ -172,27 +173,27 @@ typedef i32 segment_prod_backward_can(i32 n, i32 d, i32 num_segments, cp d_outpu
 #define SEGMENT(NAME, TYPE, SIGNATURE)                                                        \
   SIGNATURE##_run* const NAME##_##TYPE##_runs = baracuda_kernels_##NAME##_##TYPE##_run;       \
   SIGNATURE##_can* const NAME##_##TYPE##_cans = baracuda_kernels_##NAME##_##TYPE##_can_implement
-#define SEGMENT_FORWARD(NAME)             \
-  SEGMENT(NAME, f32, segment);            \
-  SEGMENT(NAME, f64, segment);            \
-  SEGMENT(NAME, i64idx_f32, segment);     \
-  SEGMENT(NAME, i64idx_f64, segment)
-#define SEGMENT_BACKWARD(NAME, SIGNATURE) \
-  SEGMENT(NAME, f32, SIGNATURE);          \
+#define SEGMENT_OF_NARROW_IDS(NAME, SIGNATURE) \
+  SEGMENT(NAME, f32, SIGNATURE);               \
   SEGMENT(NAME, f64, SIGNATURE)
+#define SEGMENT_OF_BOTH_IDS(NAME, SIGNATURE) \
+  SEGMENT_OF_NARROW_IDS(NAME, SIGNATURE);    \
+  SEGMENT(NAME, i64idx_f32, SIGNATURE);      \
+  SEGMENT(NAME, i64idx_f64, SIGNATURE)
 #define SEGMENT_FAMILY(PREFIX)                                           \
-  SEGMENT_FORWARD(PREFIX##_sum);                                         \
-  SEGMENT_FORWARD(PREFIX##_mean);                                        \
-  SEGMENT_FORWARD(PREFIX##_min);                                         \
-  SEGMENT_FORWARD(PREFIX##_prod);                                        \
-  SEGMENT_BACKWARD(PREFIX##_sum_backward, segment_backward);             \
-  SEGMENT_BACKWARD(PREFIX##_mean_backward, segment_backward);            \
-  SEGMENT_BACKWARD(PREFIX##_min_backward, segment_choice_backward);      \
-  SEGMENT_BACKWARD(PREFIX##_prod_backward, segment_prod_backward)
+  SEGMENT_OF_BOTH_IDS(PREFIX##_sum, segment);                            \
+  SEGMENT_OF_BOTH_IDS(PREFIX##_mean, segment);                           \
+  SEGMENT_OF_BOTH_IDS(PREFIX##_min, segment);                            \
+  SEGMENT_OF_BOTH_IDS(PREFIX##_sum_backward, segment_backward);          \
+  SEGMENT_OF_BOTH_IDS(PREFIX##_mean_backward, segment_backward);         \
+  SEGMENT_OF_NARROW_IDS(PREFIX##_min_backward, segment_choice_backward); \
+  SEGMENT_OF_NARROW_IDS(PREFIX##_prod_backward, segment_prod_backward)
 SEGMENT_FAMILY(segment);
 SEGMENT_FAMILY(unsorted_segment);
-SEGMENT_FORWARD(segment_max);
-SEGMENT_BACKWARD(segment_max_backward, segment_choice_backward);
+SEGMENT_OF_BOTH_IDS(segment_max, segment);
+SEGMENT_OF_NARROW_IDS(segment_max_backward, segment_choice_backward);
+SEGMENT_OF_BOTH_IDS(segment_prod, segment);
+SEGMENT_OF_NARROW_IDS(unsorted_segment_prod, segment);
 
 typedef i32 dequantize_per_channel_backward_run(i64 numel, const i32* shape4, i32 axis, cp scale, cp dy, mp dq, WS_S);
 typedef i32 dequantize_per_channel_backward_can(i64 numel, const i32* shape4, i32 axis, cp scale, cp dy, cp dq);

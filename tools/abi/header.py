@@ -97,7 +97,8 @@ def header(operators: Sequence[Operator]) -> str:
  *                    (else 3).
  *   _can_implement   the same checks without pointers, workspace and stream: the status that _run would answer. Data
  *                    pointers are ignored.
- *   _workspace_size  bytes of scratch that _run wants; 0 when none or when the problem is invalid.
+ *   _workspace_size  bytes of scratch that _run wants, the same on every device; 0 when none or when the problem is
+ *                    invalid.
  *   _run_packed      _run with its arguments laid out one after the other as a C struct would hold them.
  *
  * Workspace: given at least _workspace_size bytes, 16-byte aligned, _run allocates nothing. NULL with 0 bytes: scratch

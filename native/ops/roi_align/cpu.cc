@@ -3,6 +3,7 @@
 // channel, the backward a tile of pixels for a block of channels. Compiled once per instruction set.
 #include "core/cpu_launch.h"
 #include "core/cpu_parallel.h"
+#include "core/workspace.h"
 #include "ops/roi_align/launch.h"
 #include "ops/roi_align/tables.h"
 
@@ -173,22 +174,53 @@ void add_box(const Problem& p, const T* grad_bins, const TabulatedAxis<Compute<T
   }
 }
 
+// The boxes of each image, ascending, so that a tile's owner looks at no other image's.
+struct ImageBoxes {
+  size_t bytes;
+  int32_t* begins;  // [image + 1]
+  int32_t* boxes;   // [num_rois]
+
+  ImageBoxes(const Problem& p, void* workspace) {
+    const bool has_work = p.input_numel > 0 && p.output_numel > 0;
+    WorkspaceLayout layout;
+    begins = workspace_array<int32_t>(workspace, layout.reserve<int32_t>(has_work ? int64_t{p.n} + 1 : 0));
+    boxes = workspace_array<int32_t>(workspace, layout.reserve<int32_t>(has_work ? p.num_rois : 0));
+    bytes = layout.bytes();
+  }
+
+  // A counting sort; boxes of no image are left out.
+  template <typename T>
+  void fill(const Problem& p, const BoxTables<T>& tables) const {
+    for (int64_t image = 0; image <= p.n; ++image) begins[image] = 0;
+    for (int64_t r = 0; r < p.num_rois; ++r) {
+      if (tables.boxes[r].image >= 0) ++begins[tables.boxes[r].image];
+    }
+    for (int64_t image = 1; image <= p.n; ++image) begins[image] += begins[image - 1];
+    // From the last box to the first, so that what were ends become begins.
+    for (int64_t r = p.num_rois - 1; r >= 0; --r) {
+      if (tables.boxes[r].image >= 0) boxes[--begins[tables.boxes[r].image]] = static_cast<int32_t>(r);
+    }
+  }
+};
+
 template <typename T>
-void sum_tile(const Problem& p, const BackwardBuffers<T>& b, const BoxTables<Compute<T>>& boxes, const TilePlace& place,
-              Tile<Compute<T>>& partial, Tile<Compute<T>>& total) {
+void sum_tile(const Problem& p, const BackwardBuffers<T>& b, const BoxTables<Compute<T>>& tables,
+              const ImageBoxes& of_images, const TilePlace& place, Tile<Compute<T>>& partial,
+              Tile<Compute<T>>& total) {
   const int64_t bins = static_cast<int64_t>(p.pooled_h) * p.pooled_w;
   total.clear(place.rows, place.columns);
-  for (int64_t block = 0; block < p.num_rois; block += p.rois_per_block) {
-    const int64_t end = block + p.rois_per_block < p.num_rois ? block + p.rois_per_block : p.num_rois;
-    bool any = false;
-    for (int64_t r = block; r < end; ++r) {
-      if (!boxes.touches(r, place.image, place.row, place.rows, place.column, place.columns)) continue;
-      if (!any) partial.clear(place.rows, place.columns);
-      any = true;
-      add_box(p, b.grad_output + (r * p.c + place.channel) * bins, boxes.y(r), boxes.x(r), place, partial);
+  int64_t end = 0;  // of the block of boxes whose sum is `partial`; a block without boxes of this tile has none
+  for (int32_t k = of_images.begins[place.image]; k < of_images.begins[place.image + 1]; ++k) {
+    const int64_t r = of_images.boxes[k];
+    if (!tables.touches(r, place.image, place.row, place.rows, place.column, place.columns)) continue;
+    if (r >= end) {
+      if (end > 0) total.add(partial, place.rows, place.columns);
+      partial.clear(place.rows, place.columns);
+      end = (r / p.rois_per_block + 1) * p.rois_per_block;
     }
-    if (any) total.add(partial, place.rows, place.columns);
+    add_box(p, b.grad_output + (r * p.c + place.channel) * bins, tables.y(r), tables.x(r), place, partial);
   }
+  if (end > 0) total.add(partial, place.rows, place.columns);
 }
 
 template <typename T>
@@ -198,7 +230,9 @@ Status run(const Problem& p, const BackwardBuffers<T>& b, void* workspace) {
     parallel_for(p.input_numel, kPartElements, [&](int64_t i) { b.grad_input[i] = narrow<T>(C(0)); });
     return Status::kOk;
   }
-  const BoxTables<C> boxes = tabulate(p, b.rois, workspace);
+  const BoxTables<C> tables = tabulate(p, b.rois, workspace);
+  const ImageBoxes of_images(p, workspace_array<char>(workspace, tables.bytes));
+  of_images.fill(p, tables);
   const int64_t plane = static_cast<int64_t>(p.h) * p.w;
   const int64_t row_tiles = (p.h + kTileRows - 1) / kTileRows;
   const int64_t column_tiles = (p.w + kTileColumns - 1) / kTileColumns;
@@ -214,7 +248,7 @@ Status run(const Problem& p, const BackwardBuffers<T>& b, void* workspace) {
     place.channels = p.c - place.channel < kLanes ? p.c - place.channel : kLanes;
     alignas(64) Tile<C> partial;
     alignas(64) Tile<C> total;
-    sum_tile(p, b, boxes, place, partial, total);
+    sum_tile(p, b, tables, of_images, place, partial, total);
     for (int32_t k = 0; k < place.channels; ++k) {
       T* channel = b.grad_input + (static_cast<int64_t>(place.image) * p.c + place.channel + k) * plane;
       for (int32_t i = 0; i < place.rows; ++i) {
@@ -226,9 +260,13 @@ Status run(const Problem& p, const BackwardBuffers<T>& b, void* workspace) {
   return Status::kOk;
 }
 
-template <typename Buffers>
-size_t bytes_of(const Problem& p, const Buffers*) {
-  return BoxTables<Compute<typename Buffers::Element>>(p, nullptr).bytes;
+template <typename T>
+size_t bytes_of(const Problem& p, const ForwardBuffers<T>*) {
+  return BoxTables<Compute<T>>(p, nullptr).bytes;
+}
+template <typename T>
+size_t bytes_of(const Problem& p, const BackwardBuffers<T>*) {
+  return BoxTables<Compute<T>>(p, nullptr).bytes + ImageBoxes(p, nullptr).bytes;
 }
 
 }  // namespace

@@ -41,7 +41,7 @@ OPERATORS: tuple[Operator, ...] = (
         variants=_COORDINATES,
         empty="No samples: grad_theta is all zeros. n = 0: success, nothing to write.",
         bad_data="grad_grid is data: NaN and infinity pass through.",
-        workspace="See the workspace_size function: one partial sum per 256 samples.",
+        workspace="Six partial sums, of the element type, for every 256 samples of an image or part of them.",
         determinism=BIT_STABLE + "Samples ascending in partial sums of 256 terms, partial sums ascending.",
         source="torch.nn.functional.affine_grid (2.11), align_corners false.",
     ),

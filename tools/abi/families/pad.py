@@ -6,7 +6,7 @@ from __future__ import annotations
 from tools.abi.model import BIT_STABLE, FLOATS, HostArray, Operator, Options, Parameter, Scalar, Tensor, Variant
 
 _AXES = "rank"
-_SOURCE = "torch.nn.functional.pad, mode constant; numpy.pad, mode constant."
+_SOURCE = "torch.nn.functional.pad (2.13), mode constant; numpy.pad (2.4), mode constant."
 # Padding moves bytes: beside the float types, a token for every width that an element may have.
 _MOVED = (*FLOATS, *(Variant(token, {"T": token}) for token in ("b8", "b16", "b32", "b64", "b128")))
 _LOW = HostArray("pad_low", "i32", _AXES, "elements before input on each axis", low=0)
@@ -58,22 +58,22 @@ _MODES = (
         "reflect",
         "the triangle wave of period 2 (n - 1), which repeats no end: p modulo the period, or the period less that "
         "(n = 1: the element)",
-        "torch.nn.functional.pad, mode reflect; numpy.pad, mode reflect. Differs: pads of any width.",
+        "torch.nn.functional.pad (2.13), mode reflect; numpy.pad (2.4), mode reflect. Differs: pads of any width.",
     ),
     (
         "replicate",
         "the nearest end",
-        "torch.nn.functional.pad, mode replicate; numpy.pad, mode edge.",
+        "torch.nn.functional.pad (2.13), mode replicate; numpy.pad (2.4), mode edge.",
     ),
     (
         "circular",
         "p modulo n",
-        "torch.nn.functional.pad, mode circular; numpy.pad, mode wrap. Differs: pads of any width.",
+        "torch.nn.functional.pad (2.13), mode circular; numpy.pad (2.4), mode wrap. Differs: pads of any width.",
     ),
     (
         "symmetric",
         "the triangle wave of period 2 n, which repeats the ends: p modulo the period, or the period less 1 less that",
-        "numpy.pad, mode symmetric. Differs: pads of any width.",
+        "numpy.pad (2.4), mode symmetric; torch.nn.functional.pad has none.",
     ),
 )
 
@@ -193,7 +193,7 @@ OPERATORS: tuple[Operator, ...] = (
         bad_data="None: data are bytes.",
         workspace="None.",
         determinism=BIT_STABLE,
-        source="As the pad_<mode>. torch.nn.functional.pad, mode reflect, reflects what its negative pads cut off.",
+        source="As the pad_<mode>. torch.nn.functional.pad (2.13), mode reflect, reflects what its pads cut off.",
     ),
     Operator(
         name="pad_ex_backward",

@@ -39,6 +39,16 @@ _MOST_ROWS = INT32_MAX - 256
 _NUM_INPUTS = Scalar("num_inputs", "i32", "rows", low=0, high=_MOST_ROWS)
 _RESULT_SHAPE = ("num_segments", "embedding_dim")
 _WRITTEN = "every element is written"
+# What _workspace_size answers at most; tests/test_workspace.py holds both libraries to it.
+_PARTS = (
+    "and, if there are more rows than that, for every 256 or part of them two partial results of each column, of at "
+    "most 8 bytes (f64, i64: 16); of maxima, minima and integers for every 32 rows, as long as that is at most 16 MiB "
+    "and 16 bytes a row"
+)
+_UNSORTED_WORKSPACE = f"At most 18 bytes a row, 4 a segment and 64 KiB {_PARTS}."
+_SORTED_WORKSPACE = f"At most 8 bytes a row, 4 a segment and 128 {_PARTS}."
+_COUNTS_WORKSPACE = "4 bytes a segment."
+_FROZEN_WORKSPACE = " One of at least 4 bytes a segment that is too small is taken for none: frozen callers give that."
 _IDS_BAD_DATA = "A row whose id lies outside [0, num_segments) is dropped (its gradient is 0). "
 
 
@@ -52,6 +62,7 @@ class _Form:
     index: Tensor
     bad_data: str
     condition: str
+    workspace: str
 
     @property
     def scalars(self) -> tuple[Parameter, ...]:
@@ -93,6 +104,7 @@ _FORMS = (
         Tensor("segment_ids", "input", "I", ("num_inputs",), "segment of each row, in any order"),
         _IDS_BAD_DATA,
         "rows i with segment_ids[i] = s",
+        _UNSORTED_WORKSPACE,
     ),
     _Form(
         "segment",
@@ -101,6 +113,7 @@ _FORMS = (
         Tensor("segment_ids", "input", "I", ("num_inputs",), "segment of each row, never descending"),
         _IDS_BAD_DATA + "Ids that descend give unspecified results, but no access out of bounds. ",
         "rows i with segment_ids[i] = s, in ascending order",
+        _SORTED_WORKSPACE,
     ),
     _Form(
         "segment_csr",
@@ -110,8 +123,13 @@ _FORMS = (
         "Offsets are clamped to [0, num_rows]; a row before the first or behind the last is dropped (its gradient is "
         "0). Offsets that descend give unspecified results, but no access out of bounds. ",
         "rows i with offsets[s] <= i < offsets[s + 1]",
+        _SORTED_WORKSPACE,
     ),
 )
+
+
+# Gradients of which a row's needs no other row.
+_OF_ONE_ROW = ("sum_backward", "max_with_arg_backward", "min_with_arg_backward", "logsumexp_backward")
 
 
 @dataclass(frozen=True)
@@ -137,11 +155,18 @@ class _Row:
             variants=self.variants,
             empty=self.empty,
             bad_data=form.bad_data + self.bad_data,
-            workspace="See the workspace_size function; of the order of the ids or offsets and of a 1/64 of the rows.",
+            workspace=self._workspace(form),
             determinism=BIT_STABLE + self.determinism,
             source=self.source,
             folder="segment",
         )
+
+    def _workspace(self, form: _Form) -> str:
+        counts = form.family != "segment_csr"
+        if self.name in _OF_ONE_ROW or (self.name == "mean_backward" and not counts):
+            return "None."
+        most = _COUNTS_WORKSPACE if self.name == "mean_backward" else form.workspace
+        return most + _FROZEN_WORKSPACE if counts and self.name in ("mean", "mean_backward") else most
 
 
 _SELECTED = "NaN wins over every number, -0 equals +0, and among equals the first row wins."
@@ -344,7 +369,7 @@ OPERATORS: tuple[Operator, ...] = (
         empty="An empty output: success, nothing to write. A segment without rows, or whose rows are all dropped, is "
         "empty_value, bit for bit.",
         bad_data="As the operator of that name.",
-        workspace="See the workspace_size function; of the order of the ids or offsets and of a 1/64 of the rows.",
+        workspace="As the operator of that name.",
         determinism=BIT_STABLE + "The bits of the operator of that name wherever a segment has rows.",
         source="Ours. The initial value of torch.segment_reduce (2.13) takes part in every segment; torch_scatter has "
         "0.",

@@ -103,8 +103,12 @@ BARACUDA_HD double narrow<double>(double x) {
 }
 template <>
 BARACUDA_HD Bfloat16 narrow<Bfloat16>(float x) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+  const uint32_t rounded = bits_as<uint16_t>(__float2bfloat16_rn(x));
+#else
   const uint32_t bits = bits_as<uint32_t>(x);
   const uint32_t rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
+#endif
   return Bfloat16{static_cast<uint16_t>(x == x ? rounded : 0x7fc0u)};
 }
 constexpr uint32_t kNanHalf = 0x7e00u;

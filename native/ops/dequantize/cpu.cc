@@ -19,8 +19,6 @@ template <typename Input>
 constexpr int64_t kRun = sizeof(Input) == 1 ? 256 : 32;
 // Elements whose parameters are laid out at a time: some 6 KiB.
 constexpr int64_t kBlock = 512;
-// Differences with zero points within this bound fit 32 bits, which have a vector conversion everywhere.
-constexpr int32_t kNearZeroPoint = 1 << 30;
 
 // The parameters of a stretch of elements: one for each, or the first for all. The backward has no zero points.
 template <typename C>
@@ -40,7 +38,7 @@ struct Room {
 bool are_near(const int32_t* zero_points, int64_t count) {
   int32_t far = 0;
   for (int64_t i = 0; i < count; ++i) {
-    far |= zero_points[i] < -kNearZeroPoint || zero_points[i] > kNearZeroPoint ? 1 : 0;
+    far |= is_near(zero_points[i]) ? 0 : 1;
   }
   return far == 0;
 }

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Dequantize on CUDA: a thread owns one aligned 16-byte vector of the output.
+#include <utility>
+
 #include "core/checked.h"
 #include "core/cuda_launch.cuh"
 #include "core/integer_math.h"
@@ -29,7 +31,6 @@ struct Slice {
   uint32_t count;  // elements
   int32_t head;    // elements by which `output` stands past an aligned vector
   Divider inner, channels;
-  bool aligned_input;  // inputs of a vector can be loaded at once
 
   __device__ uint32_t channel(uint32_t element) const { return channels.remainder(inner.divide(element)); }
 };
@@ -94,31 +95,45 @@ bool are_channels_aligned(const BackwardBuffers<T>& b, int64_t elements) {
   return is_aligned(b.scale, elements);
 }
 
+template <typename C>
+__device__ __forceinline__ bool is_near(const ForwardChannel<C>& channel) {
+  return is_near(channel.zero_point);
+}
+template <typename C>
+__device__ __forceinline__ bool is_near(const BackwardChannel<C>&) {
+  return true;
+}
+
+template <typename Buffers>
+using ChannelOf = decltype(channel_of(std::declval<const Buffers&>(), 0));
+
 // The parameters of a vector's elements.
-template <Meets kMeets, typename Buffers, typename Channel>
+template <Meets kMeets, typename Buffers>
 __device__ __forceinline__ void find_channels(const Slice<Buffers>& s, uint32_t first,
-                                              Channel (&channels)[kElements<Buffers>]) {
-  const Buffers& b = s.buffers;
+                                              ChannelOf<Buffers> (&channels)[kElements<Buffers>]) {
   if constexpr (kMeets == Meets::kEach) {
-    load_channels(b, s.channels.remainder(first), channels);
-  } else if constexpr (kMeets == Meets::kTwo) {
-    const uint32_t run = s.inner.divide(first), c = s.channels.remainder(run);
-    const uint32_t split = (run + 1) * s.inner.divisor - first;
-    const Channel low = channel_of(b, c);
-    Channel high = low;
-    if (split < kElements<Buffers>) high = channel_of(b, c + 1 < s.channels.divisor ? c + 1 : 0);
-#pragma unroll
-    for (uint32_t k = 0; k < kElements<Buffers>; ++k) channels[k] = k < split ? low : high;
+    load_channels(s.buffers, s.channels.remainder(first), channels);
   } else {
 #pragma unroll
-    for (uint32_t k = 0; k < kElements<Buffers>; ++k) channels[k] = channel_of(b, s.channel(first + k));
+    for (uint32_t k = 0; k < kElements<Buffers>; ++k) channels[k] = channel_of(s.buffers, s.channel(first + k));
   }
 }
 
-template <Meets kMeets, typename Buffers>
+// The outputs of a vector whose element k has the parameters channel(k).
+template <typename Difference, typename Buffers, typename Channels>
+__device__ __forceinline__ void multiply(const Buffers& b, const typename Buffers::Input (&inputs)[kElements<Buffers>],
+                                         const Channels& channel,
+                                         typename Buffers::Output (&outputs)[kElements<Buffers>]) {
+#pragma unroll
+  for (int k = 0; k < kElements<Buffers>; ++k) outputs[k] = element_of<Difference>(b, inputs[k], channel(k));
+}
+
+// `kAlignedInput`: inputs of a vector can be loaded at once.
+template <Meets kMeets, bool kAlignedInput, typename Buffers>
 __global__ void __launch_bounds__(kThreads) write_vectors(const __grid_constant__ Slice<Buffers> s) {
   using Input = typename Buffers::Input;
   using Output = typename Buffers::Output;
+  using Channel = ChannelOf<Buffers>;
   constexpr int32_t kCount = kElements<Buffers>;
   const Buffers& b = s.buffers;
   const int32_t first = static_cast<int32_t>((blockIdx.x * kThreads + threadIdx.x) * kCount) - s.head;
@@ -127,22 +142,47 @@ __global__ void __launch_bounds__(kThreads) write_vectors(const __grid_constant_
     // At a launch's ends.
 #pragma unroll 1
     for (int32_t i = first < 0 ? 0 : first; i < end; ++i) {
-      b.output[i] = element_of(b, b.input[i], channel_of(b, s.channel(static_cast<uint32_t>(i))));
+      b.output[i] = element_of<int64_t>(b, b.input[i], channel_of(b, s.channel(static_cast<uint32_t>(i))));
     }
     return;
   }
   Input inputs[kCount];
-  if (s.aligned_input) {
+  if constexpr (kAlignedInput) {
     load_bytes<kCount * sizeof(Input)>(b.input + first, inputs);
   } else {
 #pragma unroll
     for (int k = 0; k < kCount; ++k) inputs[k] = b.input[first + k];
   }
-  decltype(channel_of(b, 0)) channels[kCount];
-  find_channels<kMeets>(s, static_cast<uint32_t>(first), channels);
   Output outputs[kCount];
+  if constexpr (kMeets == Meets::kTwo) {
+    const uint32_t run = s.inner.divide(static_cast<uint32_t>(first)), c = s.channels.remainder(run);
+    const int32_t split = static_cast<int32_t>((run + 1) * s.inner.divisor - static_cast<uint32_t>(first));
+    const Channel low = channel_of(b, c);
+    if (split >= kCount && is_near(low)) {
+      // Nearly every vector.
+      multiply<int32_t>(b, inputs, [&](int) { return low; }, outputs);
+    } else {
+      const Channel high = split >= kCount ? low : channel_of(b, c + 1 < s.channels.divisor ? c + 1 : 0);
+      const auto channel = [&](int k) { return k < split ? low : high; };
+      if (is_near(low) && is_near(high)) {
+        multiply<int32_t>(b, inputs, channel, outputs);
+      } else {
+        multiply<int64_t>(b, inputs, channel, outputs);
+      }
+    }
+  } else {
+    Channel channels[kCount];
+    find_channels<kMeets>(s, static_cast<uint32_t>(first), channels);
+    bool near = true;
 #pragma unroll
-  for (int k = 0; k < kCount; ++k) outputs[k] = element_of(b, inputs[k], channels[k]);
+    for (int k = 0; k < kCount; ++k) near = near && is_near(channels[k]);
+    const auto channel = [&](int k) { return channels[k]; };
+    if (near) {
+      multiply<int32_t>(b, inputs, channel, outputs);
+    } else {
+      multiply<int64_t>(b, inputs, channel, outputs);
+    }
+  }
   uint4 vector;
   memcpy(&vector, outputs, sizeof vector);
   // By bytes: from an element pointer the compiler forgets the alignment and cuts the store into elements.
@@ -163,17 +203,13 @@ template <typename Buffers>
 Status launch_slice(const Buffers& b, int64_t count, int64_t channels, int64_t inner, Stream stream) {
   constexpr int64_t kCount = kElements<Buffers>;
   const int64_t head = static_cast<int64_t>(reinterpret_cast<uintptr_t>(b.output) % kVectorBytes / sizeof(*b.output));
-  const Slice<Buffers> s{b,
-                         static_cast<uint32_t>(count),
-                         static_cast<int32_t>(head),
-                         Divider(inner),
-                         Divider(channels),
-                         is_aligned(b.input - head, kCount)};
-  auto kernel = write_vectors<Meets::kAny, Buffers>;
+  const Slice<Buffers> s{b, static_cast<uint32_t>(count), static_cast<int32_t>(head), Divider(inner), Divider(channels)};
+  const bool aligned_input = is_aligned(b.input - head, kCount);
+  auto kernel = write_vectors<Meets::kAny, false, Buffers>;
   if (inner >= kCount - 1) {
-    kernel = write_vectors<Meets::kTwo, Buffers>;
-  } else if (inner == 1 && channels % kCount == 0 && head == 0 && are_channels_aligned(b, kCount)) {
-    kernel = write_vectors<Meets::kEach, Buffers>;
+    kernel = aligned_input ? write_vectors<Meets::kTwo, true, Buffers> : write_vectors<Meets::kTwo, false, Buffers>;
+  } else if (inner == 1 && channels % kCount == 0 && head == 0 && aligned_input && are_channels_aligned(b, kCount)) {
+    kernel = write_vectors<Meets::kEach, true, Buffers>;
   }
   return launch_kernel("dequantize kernel", kernel, blocks_for(head + count, kThreads * kCount), kThreads, 0, stream,
                        s);

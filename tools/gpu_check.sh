@@ -11,7 +11,10 @@ native=$work/native
 mkdir -p "$work" "$logs"
 logs=$(realpath "$logs")
 # Processes that share the GPU: with three frameworks' pools each takes some gigabytes of its memory.
-workers=$(($(nproc) < 8 ? $(nproc) : 8))
+workers=$(($(nproc) < 16 ? $(nproc) : 16))
+# Each sanitizer's, which run side by side; and the share of the cases that the slow ones take: one in so many.
+sanitizer_workers=$(((workers + 2) / 3))
+slow_share=3
 
 # Kernels that racecheck cannot judge, by a regular expression found in the mangled name. None may be added for quiet.
 # - roi_align's sum_tiles feeds a ring in shared memory through mbarriers. One lane arrives for its warp, after
@@ -26,35 +29,29 @@ not_judged=(
   --kernel-name-exclude 'regex=grid_sample.*sum_tiles'
 )
 
-summary=()
-failed=0
 figure= # what a step found, for its line in the summary
 
-note() {
-  summary+=("$(printf '%-10s %-7s %4s s  %s' "$@")")
-  echo "${summary[-1]}"
-}
-
-# check NAME COMMAND...: runs a step with its output in a log of that name.
+# check NAME COMMAND...: runs a step with its output in a log of that name. Steps may run side by side.
 check() {
   local name=$1 began=$SECONDS outcome=ok
   shift
   figure=
   if ! "$@" >"$logs/$name.log" 2>&1; then
     outcome=FAILED
-    failed=1
     tail -n 60 "$logs/$name.log"
   fi
-  note "$name" "$outcome" "$((SECONDS - began))" "$figure"
+  printf '%-10s %-7s %4s s  %s\n' "$name" "$outcome" "$((SECONDS - began))" "$figure" | tee -a "$logs/summary.txt"
+}
+
+failed() {
+  grep -q ' FAILED ' "$logs/summary.txt"
 }
 
 finish() {
-  {
-    echo "gpu_check: $device"
-    printf '%s\n' "${summary[@]}"
-    if ((failed)); then echo "gpu_check FAILED after $SECONDS s"; else echo "gpu_check passed in $SECONDS s"; fi
-  } | tee "$logs/summary.txt"
-  exit "$failed"
+  if failed; then echo "gpu_check FAILED after $SECONDS s"; else echo "gpu_check passed in $SECONDS s"; fi |
+    tee -a "$logs/summary.txt"
+  ! failed
+  exit
 }
 
 build() {
@@ -118,7 +115,10 @@ PYTHON
 
 # More than 2^31 elements.
 large_tests() {
-  BARACUDA_TEST_REQUIRE=cuda timeout 600 python3 -m pytest -q --tb=short --durations=0 -m large -k cuda
+  local parallel=()
+  python3 -c 'import xdist' && parallel=(-n 2)
+  BARACUDA_TEST_REQUIRE=cuda \
+    timeout 600 python3 -m pytest -q --tb=short --durations=0 -m large -k cuda "${parallel[@]}"
   local status=$?
   figure=$(tail -n 1 "$logs/large.log")
   return $status
@@ -132,10 +132,11 @@ bits() {
   return $status
 }
 
-# sanitize TOOL ARGUMENT...: the tool must find its planted fault, and none in the kernels.
+# sanitize TOOL SHARE ARGUMENT...: the tool must find its planted fault, and none in the kernels, of which it sees one
+# case in SHARE.
 sanitize() {
-  local tool=$1
-  shift
+  local tool=$1 share=$2
+  shift 2
   "$work/planted_faults" "$tool" || return 1
   if compute-sanitizer --tool "$tool" --error-exitcode 3 "$work/planted_faults" "$tool"; then
     figure="$tool does not see a planted fault on this machine"
@@ -144,8 +145,8 @@ sanitize() {
   echo "---- above: the planted fault; below: the library"
   local excluded=()
   [[ $tool == racecheck ]] && excluded=("${not_judged[@]}")
-  local part parts=$workers status=0 jobs=()
-  for ((part = 1; part <= parts; ++part)); do
+  local part parts=$((share * sanitizer_workers)) status=0 jobs=()
+  for ((part = 1; part <= sanitizer_workers; ++part)); do
     PYTHONPATH=. timeout 600 compute-sanitizer --tool "$tool" --error-exitcode 3 "${excluded[@]}" \
       python3 tests/sanitizer_run.py --part "$part/$parts" "$@" >"$work/$tool.$part.log" 2>&1 &
     jobs+=($!)
@@ -158,23 +159,27 @@ sanitize() {
   return $status
 }
 
+# The working tree is as it was before the checks.
+unchanged() {
+  git status --short
+  [[ $(git status --porcelain 2>/dev/null) == "$before" ]]
+}
+
 device=$(nvidia-smi --query-gpu=name,driver_version --format=csv,noheader | sort -u | paste -sd ';') &&
   architectures=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader | tr -d . | sort -un | paste -sd ';') &&
   [[ $architectures ]] || { echo "gpu_check: nvidia-smi shows no GPU"; exit 1; }
 before=$(git status --porcelain 2>/dev/null)
 
+echo "gpu_check: $device" | tee "$logs/summary.txt"
 check build build
-((failed)) && finish
+if failed; then finish; fi
 check ctest native_tests
 check pytest python_tests
-check large large_tests
 check bits bits
-check memcheck sanitize memcheck
-check racecheck sanitize racecheck
-check initcheck sanitize initcheck --fresh-workspace
-if [[ $(git status --porcelain 2>/dev/null) != "$before" ]]; then
-  echo "the working tree has changed:"
-  git status --short
-  failed=1
-fi
+check large large_tests &
+check memcheck sanitize memcheck 1 &
+check racecheck sanitize racecheck "$slow_share" &
+check initcheck sanitize initcheck "$slow_share" --fresh-workspace &
+wait
+check tree unchanged
 finish

@@ -16,7 +16,7 @@ Status run(const Problem& p, const ForwardBuffers<T>& b, void* workspace, Stream
   BARACUDA_RETURN_IF_FAILED(device_traits(&device));
   const BoxTables<Compute<T>> tables(p, workspace);
   const WindowPlan plan = plan_windows(p, b.input, device);
-  if (plan.piece != 0) return run_windows(p, b, plan, tables, workspace, device.multiprocessors, stream);
+  if (plan.piece != 0) return run_windows(p, b, plan, tables, workspace, stream);
   if (p.input_numel > 0) BARACUDA_RETURN_IF_FAILED(tabulate(p, b.rois, tables, stream));
   const int64_t jobs = p.output_numel > 0 ? ceil_div(p.c, kForwardChannels<T>) * p.num_rois : 0;
   return launch_kernel("roi_align kernel", pool_boxes<T>, blocks_for(jobs, kForwardWarps), kForwardWarps * 32, 0,

@@ -19,7 +19,7 @@ template <typename T, class Visit>
 __device__ void tabulate_axis(const Axis<T>& axis, int32_t bins, BinEntry* entries, T* weights, int64_t capacity,
                               PixelRange* touched, const Visit& visit) {
   constexpr unsigned kAll = 0xffffffffu;
-  const int lane = static_cast<int>(threadIdx.x);
+  const int lane = static_cast<int>(threadIdx.x) % kTableThreads;
   int64_t used = 0;
   PixelRange all = no_pixels();
   for (int32_t base = 0; base < bins; base += kTableThreads) {

@@ -248,9 +248,14 @@ template <class P>
 class BatchQueue {
  public:
   __device__ BatchQueue(const Problem& p, const TileTables<typename P::C>& tables, const TileWork& work, int lane)
-      : p_(p), tables_(tables), work_(work), lane_(lane), items_(work.tiles * work.channel_blocks * work.box_blocks) {
-    // The first two rounds are dealt out, heavy items with light ones: where items are few, whoever came first would draw
-    // several and leave others none.
+      : p_(p),
+        tables_(tables),
+        work_(work),
+        lane_(lane),
+        items_(work.tiles * work.channel_blocks * work.box_blocks),
+        paired_(items_ > work.tiles ? items_ - 2 * work.tiles : items_) {
+    // The first two rounds are dealt out, heavy items with light ones: where items are few, whoever came first would
+    // draw several and leave others none.
     ticket_ = static_cast<int32_t>(blockIdx.x);
     tile_ = tile_of(ticket_);
     const uint32_t mask = first_mask(ticket_, tile_);
@@ -306,8 +311,20 @@ class BatchQueue {
     if (lane_ == 0) drawn_ = atomicAdd(&work_.next[0], 1);
     steps_ = 0;
   }
-  __device__ int32_t tile_of(int32_t ticket) const { return ticket < items_ ? work_.order[ticket % work_.tiles] : 0; }
-  __device__ int32_t block_of(int32_t ticket) const { return ticket / work_.tiles % work_.box_blocks; }
+  // Channel block outermost, so that the tiles in flight share gradient bins; then blocks of boxes; then heavy tiles.
+  // The last two blocks go together, tile by tile: a heavy tile that was drawn late would be waited for.
+  __device__ int32_t place_in_order(int32_t ticket) const {
+    return ticket >= paired_ ? (ticket - paired_) / 2 : ticket % work_.tiles;
+  }
+  // Of channels and, within one of those, of boxes.
+  __device__ int32_t either_block_of(int32_t ticket) const {
+    return ticket >= paired_ ? work_.channel_blocks * work_.box_blocks - 2 + (ticket - paired_) % 2
+                             : ticket / work_.tiles;
+  }
+  __device__ int32_t tile_of(int32_t ticket) const {
+    return ticket < items_ ? work_.order[place_in_order(ticket)] : 0;
+  }
+  __device__ int32_t block_of(int32_t ticket) const { return either_block_of(ticket) % work_.box_blocks; }
 
   // Word `chunk + lane` of a tile's mask, cut to the boxes [first_, last_).
   __device__ uint32_t load_mask(int32_t tile, int32_t chunk) const {
@@ -359,8 +376,7 @@ class BatchQueue {
   __device__ void begin_item(uint32_t mask) {
     if (ticket_ >= items_) return;
     block_ = block_of(ticket_);
-    // Channel block outermost, so that the tiles in flight share gradient bins; then blocks of boxes; then heavy tiles.
-    item_ = place_of<P>(p_, work_, tile_, ticket_ / work_.tiles / work_.box_blocks);
+    item_ = place_of<P>(p_, work_, tile_, either_block_of(ticket_) / work_.box_blocks);
     first_ = first_box(block_);
     last_ = last_box(block_);
     const int32_t word = first_ / 32 + lane_;
@@ -372,6 +388,7 @@ class BatchQueue {
   const TileWork& work_;
   const int lane_;
   const int32_t items_;
+  const int32_t paired_;  // the first ticket of the last two blocks
   // The current item.
   int32_t ticket_, tile_, block_, first_, last_;
   TileItem item_;

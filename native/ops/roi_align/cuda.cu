@@ -25,8 +25,8 @@ Status run(const Problem& p, const ForwardBuffers<T>& b, void* workspace, Stream
 
 // --- backward --------------------------------------------------------------------------------------------------------
 
-// The general backward, for machines before sm_90 and shapes that the tile kernel does not take: a thread owns a pixel of
-// a channel.
+// The general backward, for machines before sm_90 and shapes that the tile kernel does not take: a thread owns a pixel
+// of a channel.
 constexpr int kPixelThreads = 256;
 
 // One pixel of one channel over boxes [first, last): the definition.
@@ -83,8 +83,8 @@ constexpr int64_t kMaxRecordBytes = int64_t{256} << 20;
 // Items are handed out by a 32-bit counter.
 constexpr int64_t kMaxItems = int64_t{1} << 30;
 
-// Detection heads pool to 7 x 7 or 14 x 14 bins, whose constants save address arithmetic and allow wider reads. 64 sums of
-// 4 bytes a lane, 32 of 8; with the producer 8 warps: a ninth would cost 128 -> 96 registers.
+// Detection heads pool to 7 x 7 or 14 x 14 bins, whose constants save address arithmetic and allow wider reads. 64 sums
+// of 4 bytes a lane, 32 of 8; with the producer 8 warps: a ninth would cost 128 -> 96 registers.
 constexpr int kBoxHeadBins = 7;
 constexpr int kMaskHeadBins = 14;
 template <typename T>

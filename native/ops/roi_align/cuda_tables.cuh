@@ -9,8 +9,8 @@
 namespace baracuda::roi_align {
 namespace {
 
-// One CTA tabulates one axis of one box. A box's weights on an axis number some 60 at the shapes of detection heads: two
-// rounds of 32 threads, and a warp needs no block barrier.
+// One warp tabulates one axis of one box. A box's weights on an axis number some 60 at the shapes of detection heads:
+// two rounds of 32 threads, and a warp needs no block barrier.
 constexpr int kTableThreads = 32;
 
 // Bins 32 at a time: each lane finds one bin's pixels, a warp scan places their weights. The whole warp calls

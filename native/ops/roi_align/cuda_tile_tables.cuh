@@ -55,8 +55,8 @@ inline int64_t entry_capacity(int64_t extent, int64_t bins, int64_t unit) {
 // Records have 16 bits for an entry's number.
 constexpr int64_t kMostEntries = 0xfffe;
 
-// How the records of one axis of a box lie: tile by tile, each tile's side by side and filled up to whole vectors. Units
-// beyond the image, as far as the last tile reaches, have records too.
+// How the records of one axis of a box lie: tile by tile, each tile's side by side and filled up to whole vectors.
+// Units beyond the image, as far as the last tile reaches, have records too.
 struct RecordPlaces {
   int32_t tile_units, pitch, tiles;
 
@@ -345,8 +345,8 @@ __global__ void __launch_bounds__(32) clear_counters(int32_t* next) {
   if (threadIdx.x < kCounters) next[threadIdx.x] = 0;
 }
 
-// The first kMarkBlocks blocks mark tiles, and the one that finishes last orders them; the others tabulate, an axis of a
-// box a warp. Launched early: nothing but the counters is another kernel's.
+// The first kMarkBlocks blocks mark tiles, and the one that finishes last orders them; the others tabulate, an axis of
+// a box a warp. Launched early: nothing but the counters is another kernel's.
 template <typename C>
 __global__ void __launch_bounds__(kPrepareThreads)
     prepare_boxes(Problem p, const C* rois, TileTables<C> tables, TileWork work) {

@@ -3,8 +3,8 @@
 //
 // A CTA owns a tile of pixels for a block of channels, and within it a warp owns two rows: a lane is a channel, so that
 // weights and control flow are the same for the whole warp. One producer warp walks the boxes that touch the tile in
-// ascending order, a box a lane; each lane sends its box's gradient bins and the tile's weights on their way to the next
-// stage by a few bulk copies. A consumer adds, for every unit of its columns and every bin that the unit meets,
+// ascending order, a box a lane; each lane sends its box's gradient bins and the tile's weights on their way to the
+// next stage by a few bulk copies. A consumer adds, for every unit of its columns and every bin that the unit meets,
 // ascending, the bin's sum over its two rows (ascending) to the unit's pixels: the canonical order.
 //
 // A pixel of a unit whose weight is 0 still takes fma(0, t, sum). For finite t that changes no sum but a zero's sign,
@@ -223,8 +223,10 @@ struct Batch {
 
   __device__ void look_up(const TileTables<typename P::C>& tables, int lane) {
     if (lane >= count) return;
-    x.load(tables.x_records + (static_cast<int64_t>(box) * tables.x_places.tiles + item.column / P::kColumns) * x.kPitch);
-    y.load(tables.y_records + (static_cast<int64_t>(box) * tables.y_places.tiles + item.row / P::kRows) * y.kPitch);
+    const int64_t x_tile = static_cast<int64_t>(box) * tables.x_places.tiles + item.column / P::kColumns;
+    const int64_t y_tile = static_cast<int64_t>(box) * tables.y_places.tiles + item.row / P::kRows;
+    x.load(tables.x_records + x_tile * x.kPitch);
+    y.load(tables.y_records + y_tile * y.kPitch);
   }
 };
 
@@ -242,8 +244,8 @@ __device__ __forceinline__ int bit_of_rank(uint32_t word, int rank) {
   return place;
 }
 
-// Hands out batches in order. What the item after the current one needs is fetched ahead, a step at a time: ticket, then
-// tile, then mask.
+// Hands out batches in order. What the item after the current one needs is fetched ahead, a step at a time: ticket,
+// then tile, then mask.
 template <class P>
 class BatchQueue {
  public:

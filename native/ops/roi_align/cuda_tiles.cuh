@@ -245,7 +245,8 @@ __device__ __forceinline__ int bit_of_rank(uint32_t word, int rank) {
 }
 
 // Hands out batches in order. What the item after the current one needs is fetched ahead, a step at a time: ticket,
-// then tile, then mask.
+// then tile, then mask. Tickets are drawn no earlier than that takes, so that nobody holds an item that others could
+// begin.
 template <class P>
 class BatchQueue {
  public:
@@ -268,10 +269,15 @@ class BatchQueue {
     begin_item(mask);
   }
 
-  // A step towards the next item; to be called where its loads may take their time.
+  // Steps towards the next item.
+  static constexpr int kSteps = 3;
+
+  // A step; to be called where its loads may take their time.
   __device__ void advance() {
     if (steps_ == kSteps) return;
     if (steps_ == 0) {
+      if (lane_ == 0) drawn_ = atomicAdd(&work_.next[0], 1);  // the answer is the first lane's
+    } else if (steps_ == 1) {
       next_ticket_ = __shfl_sync(kAllLanes, drawn_, 0) + static_cast<int32_t>(2 * gridDim.x);
       next_tile_ = tile_of(next_ticket_);
     } else {
@@ -281,6 +287,7 @@ class BatchQueue {
   }
 
   __device__ Batch<P> next() {
+    if (ended_) begin_next_item();
     Batch<P> batch{};
     batch.exits = ticket_ >= items_;
     if (batch.exits) return batch;
@@ -300,19 +307,11 @@ class BatchQueue {
     batch.box = (chunk_ + word) * 32 + bit_of_rank(bits, rank - before);
     batch.look_up(tables_, lane_);
     taken_ += batch.count;
-    batch.ends_item = taken_ == total_ && (chunk_ + 32) * 32 >= last_;
-    if (batch.ends_item) begin_next_item();
+    batch.ends_item = ended_ = taken_ == total_ && (chunk_ + 32) * 32 >= last_;
     return batch;
   }
 
  private:
-  static constexpr int kSteps = 2;
-
-  // Asks for a ticket; the answer is the first lane's.
-  __device__ void draw() {
-    if (lane_ == 0) drawn_ = atomicAdd(&work_.next[0], 1);
-    steps_ = 0;
-  }
   // Channel block outermost, so that the tiles in flight share gradient bins; then blocks of boxes; then heavy tiles.
   // The last two blocks go together, tile by tile: a heavy tile that was drawn late would be waited for.
   __device__ int32_t place_in_order(int32_t ticket) const {
@@ -367,11 +366,12 @@ class BatchQueue {
 
   __device__ void begin_next_item() {
     while (steps_ < kSteps) advance();
+    ended_ = false;
     ticket_ = next_ticket_;
     tile_ = next_tile_;
     if (ticket_ >= items_) return;
     begin_item(next_mask_);
-    draw();
+    steps_ = 0;
   }
 
   // `mask` is the lane's word of the item's first chunk.
@@ -401,6 +401,7 @@ class BatchQueue {
   uint32_t mask_bits_;  // the lane's
   int32_t ends_;        // boxes up to the lane's word
   int32_t total_, taken_;
+  bool ended_ = false;  // the current item's boxes are all handed out
 };
 
 // Everything of a box arrives at its stage by itself; the producer is by then some stages ahead.
@@ -452,7 +453,7 @@ __device__ void produce(const Problem& p, const BackwardBuffers<typename P::T>& 
         }
       }
       ring.advance();
-      queue.advance();
+      if (batch.count - i <= queue.kSteps) queue.advance();
     }
     if (batch.ends_item && batch.count == 0) {
       wait_for_stage();

@@ -730,6 +730,13 @@ constexpr int64_t kLeastWindowBytes = 24 << 10;
 // A window's copies are counted exactly, see copies_divider: no machine has more shared memory than this.
 constexpr int64_t kMostWindowBytes = (int64_t{1} << (kDividerBits / 2)) * kWindowChannels * kCopyBytes;
 
+// CTAs that share a multiprocessor's memory. Box heads of f32 gain more from larger windows than from a fourth CTA;
+// with more bins sums take longer than copies, and windows of 16-bit values are large enough.
+template <typename T>
+int window_ctas(const Problem& p) {
+  return sizeof(T) == 4 && p.pooled_h * p.pooled_w <= kCollectedBins ? 3 : kWindowCtas<T>;
+}
+
 template <typename T>
 WindowPlan plan_windows(const Problem& p, const T* input, const DeviceTraits& device) {
   WindowPlan plan;
@@ -737,7 +744,7 @@ WindowPlan plan_windows(const Problem& p, const T* input, const DeviceTraits& de
   if (p.input_numel == 0 || p.output_numel == 0 || jobs > (int64_t{1} << 30)) return plan;
   if (p.pooled_h > kMostWindowBins || p.pooled_w > kMostWindowBins) return plan;
   plan.jobs = static_cast<int32_t>(jobs);
-  for (int ctas = kWindowCtas<T>; ctas >= 1 && plan.room == 0; --ctas) {
+  for (int ctas = window_ctas<T>(p); ctas >= 1 && plan.room == 0; --ctas) {
     const int64_t bytes = (static_cast<int64_t>(device.shared_bytes) + 1024) / ctas / 16 * 16 - 1024;
     const int64_t window = at_most(bytes - WindowLayout<T>(p).window_at, kMostWindowBytes);
     if (window < kLeastWindowBytes) continue;

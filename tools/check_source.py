@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parent.parent
 COLUMNS = 120
 # Where such files are: folders to walk, and single files.
 _PLACES = ("native", "include", "cmake", "tests/native", "tools", ".ci", "CMakeLists.txt")
-_NAMES = re.compile(r".*\.(?:h|cc|c|rs|cmake|sh)|CMakeLists\.txt|run")
+_NAMES = re.compile(r".*\.(?:h|cc|c|cu|cuh|rs|cmake|sh)|CMakeLists\.txt|run")
 
 _LICENCE = "SPDX-License-Identifier: Apache-2.0"
 # An interpreter, or the seal and the notice of a generated file; the licence line; the first comment.

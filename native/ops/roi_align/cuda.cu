@@ -16,7 +16,7 @@ Status run(const Problem& p, const ForwardBuffers<T>& b, void* workspace, Stream
   BARACUDA_RETURN_IF_FAILED(device_traits(&device));
   const BoxTables<Compute<T>> tables(p, workspace);
   const WindowPlan plan = plan_windows(p, b.input, device);
-  if (plan.piece != 0) return run_windows(p, b, plan, tables, workspace, device.multiprocessors, stream);
+  if (plan.piece != 0) return run_windows(p, b, plan, tables, workspace, stream);
   if (p.input_numel > 0) BARACUDA_RETURN_IF_FAILED(tabulate(p, b.rois, tables, stream));
   const int64_t jobs = p.output_numel > 0 ? ceil_div(p.c, kForwardChannels<T>) * p.num_rois : 0;
   return launch_kernel("roi_align kernel", pool_boxes<T>, blocks_for(jobs, kForwardWarps), kForwardWarps * 32, 0,
@@ -25,8 +25,8 @@ Status run(const Problem& p, const ForwardBuffers<T>& b, void* workspace, Stream
 
 // --- backward --------------------------------------------------------------------------------------------------------
 
-// The general backward, for machines before sm_90 and shapes that the tile kernel does not take: a thread owns a pixel of
-// a channel.
+// The general backward, for machines before sm_90 and shapes that the tile kernel does not take: a thread owns a pixel
+// of a channel.
 constexpr int kPixelThreads = 256;
 
 // One pixel of one channel over boxes [first, last): the definition.
@@ -83,8 +83,8 @@ constexpr int64_t kMaxRecordBytes = int64_t{256} << 20;
 // Items are handed out by a 32-bit counter.
 constexpr int64_t kMaxItems = int64_t{1} << 30;
 
-// Detection heads pool to 7 x 7 or 14 x 14 bins, whose constants save address arithmetic and allow wider reads. 64 sums of
-// 4 bytes a lane, 32 of 8; with the producer 8 warps: a ninth would cost 128 -> 96 registers.
+// Detection heads pool to 7 x 7 or 14 x 14 bins, whose constants save address arithmetic and allow wider reads. 64 sums
+// of 4 bytes a lane, 32 of 8; with the producer 8 warps: a ninth would cost 128 -> 96 registers.
 constexpr int kBoxHeadBins = 7;
 constexpr int kMaskHeadBins = 14;
 template <typename T>

@@ -9,8 +9,8 @@
 namespace baracuda::roi_align {
 namespace {
 
-// One CTA tabulates one axis of one box. A box's weights on an axis number some 60 at the shapes of detection heads: two
-// rounds of 32 threads, and a warp needs no block barrier.
+// One warp tabulates one axis of one box. A box's weights on an axis number some 60 at the shapes of detection heads:
+// two rounds of 32 threads, and a warp needs no block barrier.
 constexpr int kTableThreads = 32;
 
 // Bins 32 at a time: each lane finds one bin's pixels, a warp scan places their weights. The whole warp calls
@@ -19,7 +19,7 @@ template <typename T, class Visit>
 __device__ void tabulate_axis(const Axis<T>& axis, int32_t bins, BinEntry* entries, T* weights, int64_t capacity,
                               PixelRange* touched, const Visit& visit) {
   constexpr unsigned kAll = 0xffffffffu;
-  const int lane = static_cast<int>(threadIdx.x);
+  const int lane = static_cast<int>(threadIdx.x) % kTableThreads;
   int64_t used = 0;
   PixelRange all = no_pixels();
   for (int32_t base = 0; base < bins; base += kTableThreads) {

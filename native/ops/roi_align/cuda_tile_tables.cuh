@@ -55,8 +55,8 @@ inline int64_t entry_capacity(int64_t extent, int64_t bins, int64_t unit) {
 // Records have 16 bits for an entry's number.
 constexpr int64_t kMostEntries = 0xfffe;
 
-// How the records of one axis of a box lie: tile by tile, each tile's side by side and filled up to whole vectors. Units
-// beyond the image, as far as the last tile reaches, have records too.
+// How the records of one axis of a box lie: tile by tile, each tile's side by side and filled up to whole vectors.
+// Units beyond the image, as far as the last tile reaches, have records too.
 struct RecordPlaces {
   int32_t tile_units, pitch, tiles;
 
@@ -257,12 +257,13 @@ struct BoxReach {
   PixelRange y, x;
 };
 
-// Blocks that mark tiles; each works out where all boxes lie, a window of them at a time, a box a thread. The others
+// Blocks that mark tiles; each works out where all boxes lie, a window of them at a time. The others
 // tabulate, which takes most instructions: blocks of half the size spread them over twice as many multiprocessors.
 constexpr int kPrepareThreads = 512;
 constexpr int kPrepareWarps = kPrepareThreads / 32;
 constexpr int kMarkBlocks = 64;
-constexpr int kWindow = kPrepareThreads;
+constexpr int kBoxesOfThread = 2;  // their loads are under way together
+constexpr int kWindow = kBoxesOfThread * kPrepareThreads;
 // Tiles are ordered by box count in this many classes; only the heavy ones must start early.
 constexpr int kOrderClasses = 256;
 
@@ -271,13 +272,26 @@ __device__ void order_tiles(const TileWork& work, int32_t* classes) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
   for (int i = static_cast<int>(threadIdx.x); i < kOrderClasses; i += kPrepareThreads) classes[i] = 0;
   __syncthreads();
-  const auto class_of = [&](int32_t tile) {
-    const int32_t count = __ldcg(&work.counts[tile]);
-    return kOrderClasses - 1 - (count < kOrderClasses ? count : kOrderClasses - 1);
+  // Calls visit(tile, its class), with the loads of some tiles under way together.
+  const auto for_each_tile = [&](const auto& visit) {
+    constexpr int kTilesOfThread = 4;
+    const int32_t thread = static_cast<int32_t>(threadIdx.x);
+    for (int32_t base = thread; base < work.tiles; base += kTilesOfThread * kPrepareThreads) {
+      int32_t counts[kTilesOfThread];
+#pragma unroll
+      for (int k = 0; k < kTilesOfThread; ++k) {
+        const int32_t tile = base + k * kPrepareThreads;
+        counts[k] = __ldcg(&work.counts[tile < work.tiles ? tile : base]);
+      }
+#pragma unroll
+      for (int k = 0; k < kTilesOfThread; ++k) {
+        const int32_t tile = base + k * kPrepareThreads;
+        if (tile >= work.tiles) break;
+        visit(tile, kOrderClasses - 1 - (counts[k] < kOrderClasses ? counts[k] : kOrderClasses - 1));
+      }
+    }
   };
-  for (int32_t tile = static_cast<int32_t>(threadIdx.x); tile < work.tiles; tile += kPrepareThreads) {
-    atomicAdd(&classes[class_of(tile)], 1);
-  }
+  for_each_tile([&](int32_t, int32_t tile_class) { atomicAdd(&classes[tile_class], 1); });
   __syncthreads();
   if (threadIdx.x < 32) {  // from the tiles of each class to where the class starts
     int32_t base = 0;
@@ -294,9 +308,7 @@ __device__ void order_tiles(const TileWork& work, int32_t* classes) {
     }
   }
   __syncthreads();
-  for (int32_t tile = static_cast<int32_t>(threadIdx.x); tile < work.tiles; tile += kPrepareThreads) {
-    work.order[atomicAdd(&classes[class_of(tile)], 1)] = tile;
-  }
+  for_each_tile([&](int32_t tile, int32_t tile_class) { work.order[atomicAdd(&classes[tile_class], 1)] = tile; });
 }
 
 // Marks the boxes of tiles block, block + kMarkBlocks, ...
@@ -310,8 +322,19 @@ __device__ void mark_tiles(const Problem& p, const C* rois, const TileWork& work
   for (int32_t first = 0; first < p.num_rois; first += kWindow) {
     const int32_t boxes = p.num_rois - first < kWindow ? p.num_rois - first : kWindow;
     __syncthreads();
-    for (int32_t i = static_cast<int32_t>(threadIdx.x); i < boxes; i += kPrepareThreads) {
-      const Box<C> box = make_box(rois + 5 * (static_cast<int64_t>(first) + i), p);
+    C coordinates[kBoxesOfThread][5];
+#pragma unroll
+    for (int k = 0; k < kBoxesOfThread; ++k) {
+      const int32_t i = static_cast<int32_t>(threadIdx.x) + k * kPrepareThreads;
+      const C* roi = rois + 5 * (static_cast<int64_t>(first) + (i < boxes ? i : 0));
+#pragma unroll
+      for (int j = 0; j < 5; ++j) coordinates[k][j] = roi[j];
+    }
+#pragma unroll
+    for (int k = 0; k < kBoxesOfThread; ++k) {
+      const int32_t i = static_cast<int32_t>(threadIdx.x) + k * kPrepareThreads;
+      if (i >= boxes) break;
+      const Box<C> box = make_box(coordinates[k], p);
       window[i].image = box.image;
       if (box.image < 0) continue;
       window[i].y = reach(box.y, p.pooled_h);
@@ -345,8 +368,8 @@ __global__ void __launch_bounds__(32) clear_counters(int32_t* next) {
   if (threadIdx.x < kCounters) next[threadIdx.x] = 0;
 }
 
-// The first kMarkBlocks blocks mark tiles, and the one that finishes last orders them; the others tabulate, an axis of a
-// box a warp. Launched early: nothing but the counters is another kernel's.
+// The first kMarkBlocks blocks mark tiles, and the one that finishes last orders them; the others tabulate, an axis of
+// a box a warp. Launched early: nothing but the counters is another kernel's.
 template <typename C>
 __global__ void __launch_bounds__(kPrepareThreads)
     prepare_boxes(Problem p, const C* rois, TileTables<C> tables, TileWork work) {

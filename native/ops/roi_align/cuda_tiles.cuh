@@ -3,8 +3,8 @@
 //
 // A CTA owns a tile of pixels for a block of channels, and within it a warp owns two rows: a lane is a channel, so that
 // weights and control flow are the same for the whole warp. One producer warp walks the boxes that touch the tile in
-// ascending order, a box a lane; each lane sends its box's gradient bins and the tile's weights on their way to the next
-// stage by a few bulk copies. A consumer adds, for every unit of its columns and every bin that the unit meets,
+// ascending order, a box a lane; each lane sends its box's gradient bins and the tile's weights on their way to the
+// next stage by a few bulk copies. A consumer adds, for every unit of its columns and every bin that the unit meets,
 // ascending, the bin's sum over its two rows (ascending) to the unit's pixels: the canonical order.
 //
 // A pixel of a unit whose weight is 0 still takes fma(0, t, sum). For finite t that changes no sum but a zero's sign,
@@ -223,8 +223,10 @@ struct Batch {
 
   __device__ void look_up(const TileTables<typename P::C>& tables, int lane) {
     if (lane >= count) return;
-    x.load(tables.x_records + (static_cast<int64_t>(box) * tables.x_places.tiles + item.column / P::kColumns) * x.kPitch);
-    y.load(tables.y_records + (static_cast<int64_t>(box) * tables.y_places.tiles + item.row / P::kRows) * y.kPitch);
+    const int64_t x_tile = static_cast<int64_t>(box) * tables.x_places.tiles + item.column / P::kColumns;
+    const int64_t y_tile = static_cast<int64_t>(box) * tables.y_places.tiles + item.row / P::kRows;
+    x.load(tables.x_records + x_tile * x.kPitch);
+    y.load(tables.y_records + y_tile * y.kPitch);
   }
 };
 
@@ -242,15 +244,21 @@ __device__ __forceinline__ int bit_of_rank(uint32_t word, int rank) {
   return place;
 }
 
-// Hands out batches in order. What the item after the current one needs is fetched ahead, a step at a time: ticket, then
-// tile, then mask.
+// Hands out batches in order. What the item after the current one needs is fetched ahead, a step at a time: ticket,
+// then tile, then mask. Tickets are drawn no earlier than that takes, so that nobody holds an item that others could
+// begin.
 template <class P>
 class BatchQueue {
  public:
   __device__ BatchQueue(const Problem& p, const TileTables<typename P::C>& tables, const TileWork& work, int lane)
-      : p_(p), tables_(tables), work_(work), lane_(lane), items_(work.tiles * work.channel_blocks * work.box_blocks) {
-    // The first two rounds are dealt out, heavy items with light ones: where items are few, whoever came first would draw
-    // several and leave others none.
+      : p_(p),
+        tables_(tables),
+        work_(work),
+        lane_(lane),
+        items_(work.tiles * work.channel_blocks * work.box_blocks),
+        paired_(items_ > work.tiles ? items_ - 2 * work.tiles : items_) {
+    // The first two rounds are dealt out, heavy items with light ones: where items are few, whoever came first would
+    // draw several and leave others none.
     ticket_ = static_cast<int32_t>(blockIdx.x);
     tile_ = tile_of(ticket_);
     const uint32_t mask = first_mask(ticket_, tile_);
@@ -261,10 +269,15 @@ class BatchQueue {
     begin_item(mask);
   }
 
-  // A step towards the next item; to be called where its loads may take their time.
+  // Steps towards the next item.
+  static constexpr int kSteps = 3;
+
+  // A step; to be called where its loads may take their time.
   __device__ void advance() {
     if (steps_ == kSteps) return;
     if (steps_ == 0) {
+      if (lane_ == 0) drawn_ = atomicAdd(&work_.next[0], 1);  // the answer is the first lane's
+    } else if (steps_ == 1) {
       next_ticket_ = __shfl_sync(kAllLanes, drawn_, 0) + static_cast<int32_t>(2 * gridDim.x);
       next_tile_ = tile_of(next_ticket_);
     } else {
@@ -274,6 +287,7 @@ class BatchQueue {
   }
 
   __device__ Batch<P> next() {
+    if (ended_) begin_next_item();
     Batch<P> batch{};
     batch.exits = ticket_ >= items_;
     if (batch.exits) return batch;
@@ -293,21 +307,25 @@ class BatchQueue {
     batch.box = (chunk_ + word) * 32 + bit_of_rank(bits, rank - before);
     batch.look_up(tables_, lane_);
     taken_ += batch.count;
-    batch.ends_item = taken_ == total_ && (chunk_ + 32) * 32 >= last_;
-    if (batch.ends_item) begin_next_item();
+    batch.ends_item = ended_ = taken_ == total_ && (chunk_ + 32) * 32 >= last_;
     return batch;
   }
 
  private:
-  static constexpr int kSteps = 2;
-
-  // Asks for a ticket; the answer is the first lane's.
-  __device__ void draw() {
-    if (lane_ == 0) drawn_ = atomicAdd(&work_.next[0], 1);
-    steps_ = 0;
+  // Channel block outermost, so that the tiles in flight share gradient bins; then blocks of boxes; then heavy tiles.
+  // The last two blocks go together, tile by tile: a heavy tile that was drawn late would be waited for.
+  __device__ int32_t place_in_order(int32_t ticket) const {
+    return ticket >= paired_ ? (ticket - paired_) / 2 : ticket % work_.tiles;
   }
-  __device__ int32_t tile_of(int32_t ticket) const { return ticket < items_ ? work_.order[ticket % work_.tiles] : 0; }
-  __device__ int32_t block_of(int32_t ticket) const { return ticket / work_.tiles % work_.box_blocks; }
+  // Of channels and, within one of those, of boxes.
+  __device__ int32_t either_block_of(int32_t ticket) const {
+    return ticket >= paired_ ? work_.channel_blocks * work_.box_blocks - 2 + (ticket - paired_) % 2
+                             : ticket / work_.tiles;
+  }
+  __device__ int32_t tile_of(int32_t ticket) const {
+    return ticket < items_ ? work_.order[place_in_order(ticket)] : 0;
+  }
+  __device__ int32_t block_of(int32_t ticket) const { return either_block_of(ticket) % work_.box_blocks; }
 
   // Word `chunk + lane` of a tile's mask, cut to the boxes [first_, last_).
   __device__ uint32_t load_mask(int32_t tile, int32_t chunk) const {
@@ -348,19 +366,19 @@ class BatchQueue {
 
   __device__ void begin_next_item() {
     while (steps_ < kSteps) advance();
+    ended_ = false;
     ticket_ = next_ticket_;
     tile_ = next_tile_;
     if (ticket_ >= items_) return;
     begin_item(next_mask_);
-    draw();
+    steps_ = 0;
   }
 
   // `mask` is the lane's word of the item's first chunk.
   __device__ void begin_item(uint32_t mask) {
     if (ticket_ >= items_) return;
     block_ = block_of(ticket_);
-    // Channel block outermost, so that the tiles in flight share gradient bins; then blocks of boxes; then heavy tiles.
-    item_ = place_of<P>(p_, work_, tile_, ticket_ / work_.tiles / work_.box_blocks);
+    item_ = place_of<P>(p_, work_, tile_, either_block_of(ticket_) / work_.box_blocks);
     first_ = first_box(block_);
     last_ = last_box(block_);
     const int32_t word = first_ / 32 + lane_;
@@ -372,6 +390,7 @@ class BatchQueue {
   const TileWork& work_;
   const int lane_;
   const int32_t items_;
+  const int32_t paired_;  // the first ticket of the last two blocks
   // The current item.
   int32_t ticket_, tile_, block_, first_, last_;
   TileItem item_;
@@ -382,6 +401,7 @@ class BatchQueue {
   uint32_t mask_bits_;  // the lane's
   int32_t ends_;        // boxes up to the lane's word
   int32_t total_, taken_;
+  bool ended_ = false;  // the current item's boxes are all handed out
 };
 
 // Everything of a box arrives at its stage by itself; the producer is by then some stages ahead.
@@ -433,7 +453,7 @@ __device__ void produce(const Problem& p, const BackwardBuffers<typename P::T>& 
         }
       }
       ring.advance();
-      queue.advance();
+      if (batch.count - i <= queue.kSteps) queue.advance();
     }
     if (batch.ends_item && batch.count == 0) {
       wait_for_stage();

@@ -61,37 +61,53 @@ struct alignas(16) BinRows {
 };
 
 // A box on each axis. rows or units -1: not to be pooled by windows.
-struct alignas(16) WindowRows {
+struct WindowRows {
   int32_t rows, weights;
   int32_t most;  // slots that a bin spans
-  int32_t pad;
 };
-struct alignas(16) WindowColumns {
+struct WindowColumns {
   int32_t units, first, weights;
   int32_t most;  // units that a bin spans
 };
 
-// Beside a box's tables: the rows of windows.
+// What a box's CTAs look at first: two loads of 16 bytes.
+struct alignas(16) WindowBox {
+  int32_t image;   // -1: all its bins are 0
+  int32_t passes;  // planned ones, or one of the two below
+  int32_t rows, row_weights;
+  int32_t units, first_unit, column_weights;
+  uint32_t by_row_copies;  // divides by the copies of a row of all units, see copies_divider
+};
+constexpr int32_t kSplitRows = 0;   // a row of bins does not fit: its CTAs find passes as they go
+constexpr int32_t kByColumns = -1;  // a bin does not fit
+
+// Some ph of a box and the slots that they need.
+struct alignas(16) PlannedPass {
+  int32_t ph, phs;
+  int32_t slot, rows;
+};
+
+// Beside a box's tables: the rows of windows, and what is copied when.
 template <typename C>
 struct WindowTables {
   int32_t row_capacity, weight_capacity;
   size_t bytes;
-  WindowRows* y;
-  WindowColumns* x;
+  WindowBox* boxes;
   int32_t* rows;          // [num_rois][row_capacity]
   RowWeight<C>* weights;  // [num_rois][weight_capacity]
   BinRows* bins;          // [num_rois][pooled_h]
+  PlannedPass* passes;    // [num_rois][pooled_h]
 
   WindowTables(const Problem& p, void* workspace)
       : row_capacity(static_cast<int32_t>(at_most((int64_t{p.h} + 3) & ~int64_t{3}, kMostRows))),
         weight_capacity(static_cast<int32_t>(at_most(table_capacity(p.h, p.pooled_h), kMostRowWeights))) {
     const int64_t rois = p.input_numel > 0 && p.output_numel > 0 ? p.num_rois : 0;
     WorkspaceLayout layout;
-    y = workspace_array<WindowRows>(workspace, layout.reserve<WindowRows>(rois));
-    x = workspace_array<WindowColumns>(workspace, layout.reserve<WindowColumns>(rois));
+    boxes = workspace_array<WindowBox>(workspace, layout.reserve<WindowBox>(rois));
     rows = workspace_array<int32_t>(workspace, layout.reserve<int32_t>(rois * row_capacity));
     weights = workspace_array<RowWeight<C>>(workspace, layout.reserve<RowWeight<C>>(rois * weight_capacity));
     bins = workspace_array<BinRows>(workspace, layout.reserve<BinRows>(rois * p.pooled_h));
+    passes = workspace_array<PlannedPass>(workspace, layout.reserve<PlannedPass>(rois * p.pooled_h));
     bytes = layout.bytes();
   }
 };
@@ -117,11 +133,13 @@ __device__ __forceinline__ int32_t largest_of_lanes(int32_t value) {
   return value;
 }
 
+// By one warp; `own` becomes the rows of the lane's bin.
 template <typename C>
-__device__ void tabulate_window_rows(const Problem& p, const BoxTables<C>& tables, const WindowTables<C>& windows,
-                                     int64_t r, const Axis<C>& axis, RowList<C>& list) {
+__device__ WindowRows tabulate_window_rows(const Problem& p, const BoxTables<C>& tables,
+                                           const WindowTables<C>& windows, int64_t r, const Axis<C>& axis,
+                                           RowList<C>& list, BinRows* own) {
   constexpr unsigned kAll = 0xffffffffu;
-  const int lane = static_cast<int>(threadIdx.x);
+  const int lane = static_cast<int>(threadIdx.x) % 32;
   constexpr int kWords = kMostSpan / 32;
   for (int i = lane; i < kWords; i += 32) list.seen[i] = 0;
   list.counts[lane] = 0;
@@ -150,10 +168,7 @@ __device__ void tabulate_window_rows(const Problem& p, const BoxTables<C>& table
   const int32_t lowest = -largest_of_lanes(-touched.first);
   const int32_t highest = largest_of_lanes(touched.last);
   fits = fits && static_cast<int64_t>(highest) - lowest < kMostSpan;
-  if (!fits) {
-    if (lane == 0) windows.y[r] = {-1, 0, 0, 0};
-    return;
-  }
+  if (!fits) return {-1, 0, 0};
   __syncwarp();
   for (int32_t i = lane; i < found; i += 32) {
     const int32_t row = list.rows[i] - lowest;
@@ -171,10 +186,7 @@ __device__ void tabulate_window_rows(const Problem& p, const BoxTables<C>& table
     list.before[base + lane] = rows + end - own;
     rows += __shfl_sync(kAll, end, 31);
   }
-  if (rows > windows.row_capacity || found > windows.weight_capacity) {
-    if (lane == 0) windows.y[r] = {-1, 0, 0, 0};
-    return;
-  }
+  if (rows > windows.row_capacity || found > windows.weight_capacity) return {-1, 0, 0};
   __syncwarp();
   const auto slot_of = [&](int32_t i) {
     const int32_t row = list.rows[i] - lowest;
@@ -197,15 +209,14 @@ __device__ void tabulate_window_rows(const Problem& p, const BoxTables<C>& table
     bin.last_slot = slot_of(end - 1);
   }
   if (lane < p.pooled_h) windows.bins[r * p.pooled_h + lane] = bin;
-  const int32_t most = largest_of_lanes(bin.last_slot - bin.first_slot + 1);
-  if (lane == 0) windows.y[r] = {rows, found, most, 0};
+  *own = bin;
+  return {rows, found, largest_of_lanes(bin.last_slot - bin.first_slot + 1)};
 }
 
 template <typename T>
-__device__ void tabulate_window_columns(const Problem& p, const BoxTables<Compute<T>>& tables,
-                                        const WindowTables<Compute<T>>& windows, int64_t r,
-                                        const Axis<Compute<T>>& axis) {
-  const int lane = static_cast<int>(threadIdx.x);
+__device__ WindowColumns tabulate_window_columns(const Problem& p, const BoxTables<Compute<T>>& tables, int64_t r,
+                                                 const Axis<Compute<T>>& axis) {
+  const int lane = static_cast<int>(threadIdx.x) % 32;
   tabulate_axis(axis, p.pooled_w, tables.x_bins + r * p.pooled_w, tables.x_weights + r * tables.x_capacity,
                 tables.x_capacity, &tables.touched[2 * r + 1],
                 [](int32_t, int32_t, Compute<T>) {});
@@ -219,39 +230,98 @@ __device__ void tabulate_window_columns(const Problem& p, const BoxTables<Comput
   const int32_t weights =
       largest_of_lanes(some ? entry.weights + static_cast<int32_t>(weights_of(entry.pixels)) : 0);
   const bool fits = __all_sync(0xffffffffu, !some || entry.weights >= 0) && weights <= kMostColumnWeights;
-  if (lane != 0) return;
-  if (!fits) {
-    windows.x[r] = {-1, 0, 0, 0};
-  } else if (highest < 0) {
-    windows.x[r] = {0, 0, 0, 0};
-  } else {
-    windows.x[r] = {highest - lowest + 1, lowest, weights, most};
-  }
+  if (!fits) return {-1, 0, 0, 0};
+  if (highest < 0) return {0, 0, 0, 0};
+  return {highest - lowest + 1, lowest, weights, most};
 }
 
+// 16-byte copies that a channel's window takes; an odd number apart, lanes meet no conflict.
 template <typename T>
-__global__ void __launch_bounds__(kTableThreads)
+__device__ __forceinline__ int32_t window_copies(int32_t rows, int32_t units) {
+  return rows * units * kUnitCopies<T> | 1;
+}
+
+// at / count is at * divider >> kDividerBits for every copy of a window: at * count is less than two to these bits.
+constexpr int kDividerBits = 20;
+__device__ __forceinline__ uint32_t copies_divider(int32_t count) {
+  return ((1u << kDividerBits) - 1) / static_cast<uint32_t>(count) + 1;
+}
+
+// Plans a box's passes, of as many ph each as their number allows, by one warp whose lanes hold bins' rows. `room` is
+// what a window may take.
+template <typename T>
+__device__ WindowBox plan_passes(const Problem& p, int32_t image, const WindowRows& y, const WindowColumns& x,
+                                 const BinRows& own, int32_t room, PlannedPass* passes) {
+  constexpr unsigned kAll = 0xffffffffu;
+  WindowBox box{image, kByColumns, y.rows, y.weights, x.units, x.first, x.weights, 1};
+  if (y.rows == 0 || x.units == 0) {
+    box.image = -1;
+    return box;
+  }
+  if (y.rows < 0 || x.units < 0 || window_copies<T>(y.most, x.most) > room) return box;
+  const auto from = [&](int32_t ph, int32_t most) {
+    PlannedPass pass{ph, 0, 0, 0};
+    int32_t first = INT32_MAX, last = -1;
+    for (; ph + pass.phs < p.pooled_h && pass.phs < most; ++pass.phs) {
+      const int32_t bin_first = __shfl_sync(kAll, own.first_slot, ph + pass.phs);
+      const int32_t bin_last = __shfl_sync(kAll, own.last_slot, ph + pass.phs);
+      if (bin_first > bin_last) continue;
+      const int32_t low = bin_first < first ? bin_first : first, high = bin_last > last ? bin_last : last;
+      if (window_copies<T>(high - low + 1, x.units) > room) break;
+      first = low, last = high;
+    }
+    if (last >= 0) pass.slot = first, pass.rows = last - first + 1;
+    return pass;
+  };
+  box.by_row_copies = copies_divider(x.units * kUnitCopies<T>);
+  box.passes = kSplitRows;
+  int32_t most = from(0, p.pooled_h).phs;
+  if (most == 0) return box;
+  const int32_t wanted = (p.pooled_h + most - 1) / most;
+  most = (p.pooled_h + wanted - 1) / wanted;
+  for (int32_t ph = 0; ph < p.pooled_h;) {
+    const PlannedPass pass = from(ph, most);
+    if (pass.phs == 0) {
+      box.passes = kSplitRows;
+      return box;
+    }
+    if (threadIdx.x % 32 == 0) passes[box.passes] = pass;
+    ++box.passes;
+    ph += pass.phs;
+  }
+  return box;
+}
+
+// A warp an axis of a box.
+constexpr int kWindowTableThreads = 64;
+template <typename T>
+__global__ void __launch_bounds__(kWindowTableThreads)
     tabulate_windows(Problem p, const Compute<T>* rois, BoxTables<Compute<T>> tables,
-                     WindowTables<Compute<T>> windows) {
+                     WindowTables<Compute<T>> windows, int32_t room) {
   using C = Compute<T>;
   __shared__ RowList<C> list;
-  const int64_t jobs = 2 * static_cast<int64_t>(p.num_rois);
-  for (int64_t job = blockIdx.x; job < jobs; job += gridDim.x) {
-    const int64_t r = job / 2;
+  __shared__ WindowColumns columns;
+  for (int64_t r = blockIdx.x; r < p.num_rois; r += gridDim.x) {
     const Box<C> box = make_box(rois + 5 * r, p);
-    if (job % 2 == 0 && threadIdx.x == 0) tables.boxes[r] = box;
+    if (threadIdx.x == 0) tables.boxes[r] = box;
     if (box.image < 0) {
-      // The kernel of large boxes looks at every box's limits before it looks at the box.
-      if (threadIdx.x == 0 && job % 2 == 0) windows.y[r] = {};
-      if (threadIdx.x == 0 && job % 2 == 1) windows.x[r] = {};
+      if (threadIdx.x == 0) windows.boxes[r] = {-1, kByColumns, 0, 0, 0, 0, 0, 1};
       continue;
     }
-    __syncwarp();
-    if (job % 2 == 0) {
-      tabulate_window_rows(p, tables, windows, r, box.y, list);
+    __syncthreads();  // the box before is planned
+    WindowRows rows{};
+    BinRows own{};
+    if (threadIdx.x < 32) {
+      rows = tabulate_window_rows(p, tables, windows, r, box.y, list, &own);
     } else {
-      tabulate_window_columns<T>(p, tables, windows, r, box.x);
+      const WindowColumns found = tabulate_window_columns<T>(p, tables, r, box.x);
+      if (threadIdx.x == 32) columns = found;
     }
+    __syncthreads();
+    if (threadIdx.x >= 32) continue;
+    const WindowBox planned =
+        plan_passes<T>(p, box.image, rows, columns, own, room, windows.passes + r * p.pooled_h);
+    if (threadIdx.x == 0) windows.boxes[r] = planned;
   }
 }
 
@@ -265,6 +335,8 @@ struct WindowShared {
   alignas(16) RowWeight<C> row_weights[kMostRowWeights];
   alignas(16) BinEntry columns[kMostWindowBins];
   BinRows bins[kMostWindowBins];
+  PlannedPass passes[kMostWindowBins];
+  WindowBox box;  // registers are few
   alignas(16) int32_t rows[kMostRows];
 };
 
@@ -284,33 +356,38 @@ struct WindowLayout {
 struct WindowPass {
   int32_t ph, phs, pw, pws;
   int32_t slot, rows, unit, units;
+  uint32_t by_row_copies;
 };
 
-// 16-byte copies that a channel's window takes; an odd number apart, lanes meet no conflict.
-template <typename T>
-__device__ __forceinline__ int32_t window_copies(int32_t rows, int32_t units) {
-  return rows * units * kUnitCopies<T> | 1;
+__device__ __forceinline__ WindowPass whole_rows(const Problem& p, const WindowBox& box, const PlannedPass& planned) {
+  return {planned.ph,   planned.phs,    0,         p.pooled_w,       planned.slot,
+          planned.rows, box.first_unit, box.units, box.by_row_copies};
 }
 
-// The next pass from (ph, pw) on. `room` holds any bin; `most` ph are taken at a time.
+// The next pass from (ph, pw) on where no passes are planned. `room` holds any bin. Not inlined, so that it costs
+// planned passes no registers.
 template <typename T>
-__device__ WindowPass next_pass(const Problem& p, const WindowShared<T>& shared, const WindowColumns& x, int32_t ph,
-                                int32_t pw, int32_t most, int32_t room) {
-  WindowPass pass{ph, 0, pw, p.pooled_w, 0, 0, x.first, x.units};
+__device__ __noinline__ void find_pass(const Problem& p, const WindowShared<T>& shared, int32_t ph, int32_t pw,
+                                       int32_t room, WindowPass* found) {
+  const int32_t units = shared.box.units;
+  WindowPass pass{ph, 0, pw, p.pooled_w, 0, 0, shared.box.first_unit, units, shared.box.by_row_copies};
   int32_t first = INT32_MAX, last = -1;
   if (pw == 0) {
-    for (; ph + pass.phs < p.pooled_h && pass.phs < most; ++pass.phs) {
+    for (; ph + pass.phs < p.pooled_h; ++pass.phs) {
       const BinRows bin = shared.bins[ph + pass.phs];
       if (!bin.none()) {
         const int32_t low = bin.first_slot < first ? bin.first_slot : first;
         const int32_t high = bin.last_slot > last ? bin.last_slot : last;
-        if (window_copies<T>(high - low + 1, x.units) > room) break;
+        if (window_copies<T>(high - low + 1, units) > room) break;
         first = low, last = high;
       }
     }
     pass.slot = last < 0 ? 0 : first;
     pass.rows = last < 0 ? 0 : last - first + 1;
-    if (pass.phs > 0) return pass;
+    if (pass.phs > 0) {
+      *found = pass;
+      return;
+    }
   }
   // Some bins of one ph.
   const BinRows bin = shared.bins[ph];
@@ -328,7 +405,8 @@ __device__ WindowPass next_pass(const Problem& p, const WindowShared<T>& shared,
   }
   pass.unit = last < 0 ? 0 : first;
   pass.units = last < 0 ? 0 : last - first + 1;
-  return pass;
+  if (last >= 0) pass.by_row_copies = copies_divider(pass.units * kUnitCopies<T>);
+  *found = pass;
 }
 
 // Copies that complete in the background where the hardware can (sm_80); 16 bytes at a time go past the first cache.
@@ -352,53 +430,60 @@ __device__ __forceinline__ void wait_for_copies() {
 #endif
 }
 
-// Starts to copy a table of a box, with up to 15 bytes behind it.
+// Starts to copy a table of a box, with up to 15 bytes behind it, by one warp: most tables are some 20 copies.
 template <typename Entry>
 __device__ __forceinline__ void copy_table(Entry* shared, const Entry* table, int32_t count) {
   const int32_t copies = (count * static_cast<int32_t>(sizeof(Entry)) + kCopyBytes - 1) / kCopyBytes;
-  for (int32_t i = static_cast<int32_t>(threadIdx.x); i < copies; i += kWindowThreads) {
+#pragma unroll 1
+  for (int32_t i = static_cast<int32_t>(threadIdx.x) % 32; i < copies; i += 32) {
     copy_async<kCopyBytes>(reinterpret_cast<char*>(shared) + i * kCopyBytes,
                            reinterpret_cast<const char*>(table) + i * kCopyBytes);
   }
 }
 
 // Starts to copy a pass's window, kBytes at a time, as the image's rows are aligned. A lane's places are the same in
-// every channel.
+// every channel. `rows` are the box's.
 template <typename T, int kBytes>
-__device__ __forceinline__ void begin_window(const Problem& p, const WindowShared<T>& shared, const WindowPass& pass,
+__device__ __forceinline__ void begin_window(const Problem& p, const int32_t* rows, const WindowPass& pass,
                                              int32_t channels, const T* planes, char* window) {
   constexpr int kPixels = kBytes / static_cast<int>(sizeof(T));
   constexpr int kPieces = kCopyBytes / kBytes;
   const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
-  const int64_t plane = static_cast<int64_t>(p.h) * p.w;
+  constexpr int kRounds = (kWindowChannels + kWindowWarps - 1) / kWindowWarps;
+  const int64_t plane = static_cast<int64_t>(p.h) * p.w, step = kWindowWarps * plane;
   const int32_t of_row = pass.units * kUnitCopies<T>, copies = pass.rows * of_row;
   const int32_t pitch = window_copies<T>(pass.rows, pass.units) * kCopyBytes;
+  // Opaque, so that the compiler does not work out anew for every copy where shared memory begins.
+  asm("" : "+l"(window));
+#pragma unroll 1
   for (int32_t at = lane; at < copies; at += 32) {
-    const int32_t row = at / of_row;
+    const int32_t row = static_cast<int32_t>(static_cast<uint32_t>(at) * pass.by_row_copies >> kDividerBits);
     const int32_t column = pass.unit * kUnitPixels<T> + (at - row * of_row) * (kPieces * kPixels);
-    const T* from = planes + static_cast<int64_t>(shared.rows[pass.slot + row]) * p.w + column + warp * plane;
+    const T* from = planes + static_cast<int64_t>(rows[pass.slot + row]) * p.w + column + warp * plane;
     char* to = window + at * kCopyBytes + warp * pitch;
-#pragma unroll 5
-    for (int32_t channel = warp; channel < channels; channel += kWindowWarps) {
+#pragma unroll
+    for (int i = 0; i < kRounds; ++i) {
 #pragma unroll
       for (int piece = 0; piece < kPieces; ++piece) {
-        if (column + piece * kPixels < p.w) copy_async<kBytes>(to + piece * kBytes, from + piece * kPixels);
+        if (warp + i * kWindowWarps < channels && column + piece * kPixels < p.w) {
+          copy_async<kBytes>(to + piece * kBytes, from + piece * kPixels);
+        }
       }
-      from += kWindowWarps * plane;
+      from += step;
       to += kWindowWarps * pitch;
     }
   }
 }
 
 template <typename T>
-__device__ __forceinline__ void begin_window(const Problem& p, const WindowShared<T>& shared, const WindowPass& pass,
+__device__ __forceinline__ void begin_window(const Problem& p, const int32_t* rows, const WindowPass& pass,
                                              int32_t channels, const T* planes, char* window, int32_t piece) {
   if (piece == 16) {
-    begin_window<T, 16>(p, shared, pass, channels, planes, window);
+    begin_window<T, 16>(p, rows, pass, channels, planes, window);
   } else if (piece == 8) {
-    begin_window<T, 8>(p, shared, pass, channels, planes, window);
+    begin_window<T, 8>(p, rows, pass, channels, planes, window);
   } else if constexpr (sizeof(T) < 8) {
-    begin_window<T, 4>(p, shared, pass, channels, planes, window);
+    begin_window<T, 4>(p, rows, pass, channels, planes, window);
   }
 }
 
@@ -409,27 +494,26 @@ struct alignas(sizeof(V) * kWeightGroup < 16 ? sizeof(V) * kWeightGroup : 16) Gr
 };
 
 // One channel of a window as its lane sees it.
-template <typename T>
 struct LaneWindow {
-  const char* pixels;  // the window's first slot, pixel 0 of the image's row
+  const char* pixels;  // the box's first slot, pixel 0 of the image's row
   int32_t row_bytes;
-
-  __device__ __forceinline__ const char* row(int32_t slot) const { return pixels + slot * row_bytes; }
 };
 
 // Bins [pw, end) of one ph, whose rows' weights stay in registers; kRows 0: any number of rows, read anew for every
 // four columns. Rows ascending inside a column, then columns ascending.
 template <typename T, int kRows>
-__device__ __forceinline__ void pool_bins(const WindowShared<T>& shared, const LaneWindow<T>& window,
-                                          const BinRows& bin, int32_t slot, int32_t pw, int32_t end, T* collected) {
+__device__ __forceinline__ void pool_bins(const WindowShared<T>& shared, const LaneWindow& window,
+                                          const BinRows& bin, int32_t pw, int32_t end, T* collected) {
   using C = Compute<T>;
   const RowWeight<C>* row_weights = shared.row_weights + bin.begin;
-  const char* rows[kRows > 0 ? kRows : 1];
+  int32_t rows[kRows > 0 ? kRows : 1];  // bytes from the first slot
   C weights[kRows > 0 ? kRows : 1];
 #pragma unroll
   for (int i = 0; i < kRows; ++i) {
     const RowWeight<C> row = row_weights[i];
-    rows[i] = window.row(row.slot - slot);
+    rows[i] = row.slot * window.row_bytes;
+    // Opaque, so that the compiler does not work a row's address out anew for every group.
+    asm("" : "+r"(rows[i]));
     weights[i] = row.weight;
   }
   int32_t summed = -1;  // the first pixel of the group that `columns` holds: neighbouring bins share one
@@ -445,23 +529,23 @@ __device__ __forceinline__ void pool_bins(const WindowShared<T>& shared, const L
       const Group<C> weight = *column_weights;
       if (pixel != summed) {
         summed = pixel;
-        const int32_t at = pixel * static_cast<int32_t>(sizeof(T));
+        const char* const pixels = window.pixels + pixel * static_cast<int32_t>(sizeof(T));
 #pragma unroll
         for (int k = 0; k < kWeightGroup; ++k) columns[k] = C(0);
         if constexpr (kRows > 0) {
           Group<T> values[kRows];
 #pragma unroll
-          for (int i = 0; i < kRows; ++i) values[i] = *reinterpret_cast<const Group<T>*>(rows[i] + at);
+          for (int i = 0; i < kRows; ++i) values[i] = *reinterpret_cast<const Group<T>*>(pixels + rows[i]);
 #pragma unroll
           for (int i = 0; i < kRows; ++i) {
 #pragma unroll
             for (int k = 0; k < kWeightGroup; ++k) columns[k] = fma(weights[i], widen(values[i].value[k]), columns[k]);
           }
         } else {
-#pragma unroll 2
+#pragma unroll 4
           for (int32_t i = 0; i < bin.count; ++i) {
             const RowWeight<C> row = row_weights[i];
-            const Group<T> values = *reinterpret_cast<const Group<T>*>(window.row(row.slot - slot) + at);
+            const Group<T> values = *reinterpret_cast<const Group<T>*>(pixels + row.slot * window.row_bytes);
 #pragma unroll
             for (int k = 0; k < kWeightGroup; ++k) columns[k] = fma(row.weight, widen(values.value[k]), columns[k]);
           }
@@ -476,24 +560,24 @@ __device__ __forceinline__ void pool_bins(const WindowShared<T>& shared, const L
   }
 }
 
-// Bins [begin, end) of a pass, counted from its first, for the lane's channel.
+// `count` bins of a pass from its row `row` and the column `column` of it on, for the lane's channel.
 template <typename T>
 __device__ __forceinline__ void pool_run(const WindowShared<T>& shared, const WindowPass& pass,
-                                         const LaneWindow<T>& window, int32_t begin, int32_t end, T* collected) {
-  while (begin < end) {
-    const int32_t row = begin / pass.pws;
-    const int32_t stop = (row + 1) * pass.pws < end ? (row + 1) * pass.pws : end;
-    const int32_t pw = pass.pw + begin - row * pass.pws, pw_end = pw + stop - begin;
+                                         const LaneWindow& window, int32_t row, int32_t column, int32_t count,
+                                         T* collected) {
+  for (; count > 0; ++row, column = 0) {
+    const int32_t run = pass.pws - column < count ? pass.pws - column : count;
+    const int32_t pw = pass.pw + column, pw_end = pw + run;
     const BinRows bin = shared.bins[pass.ph + row];
     // Two samples a bin meet two to four rows.
     switch (bin.count) {
-      case 2: pool_bins<T, 2>(shared, window, bin, pass.slot, pw, pw_end, collected); break;
-      case 3: pool_bins<T, 3>(shared, window, bin, pass.slot, pw, pw_end, collected); break;
-      case 4: pool_bins<T, 4>(shared, window, bin, pass.slot, pw, pw_end, collected); break;
-      default: pool_bins<T, 0>(shared, window, bin, pass.slot, pw, pw_end, collected); break;
+      case 2: pool_bins<T, 2>(shared, window, bin, pw, pw_end, collected); break;
+      case 3: pool_bins<T, 3>(shared, window, bin, pw, pw_end, collected); break;
+      case 4: pool_bins<T, 4>(shared, window, bin, pw, pw_end, collected); break;
+      default: pool_bins<T, 0>(shared, window, bin, pw, pw_end, collected); break;
     }
-    collected += stop - begin;
-    begin = stop;
+    collected += run;
+    count -= run;
   }
 }
 
@@ -519,17 +603,31 @@ __device__ __forceinline__ void store_collected(const T* collected, int32_t pitc
   }
 }
 
-// Whether a box is pooled by windows.
+// A box with a bin that no window holds, by columns. Rare, and not to cost the others registers.
 template <typename T>
-__device__ __forceinline__ bool fits_windows(const WindowRows& y, const WindowColumns& x, int32_t room) {
-  return y.rows >= 0 && x.units >= 0 && window_copies<T>(y.most, x.most) <= room;
+__device__ __noinline__ void pool_by_columns(const Problem& p, const ForwardBuffers<T>& b,
+                                             const BoxTables<Compute<T>>& tables, int64_t r, int32_t channel,
+                                             int32_t channels, char* strips) {
+  ColumnStrip<T>* const strip = reinterpret_cast<ColumnStrip<T>*>(strips) + threadIdx.x / 32;
+  for (int32_t k = static_cast<int32_t>(threadIdx.x) / 32 * kForwardChannels<T>; k < channels;
+       k += kWindowWarps * kForwardChannels<T>) {
+    const int32_t left = channels - k;
+    pool_box(p, b, tables, r, channel + k, left < kForwardChannels<T> ? left : kForwardChannels<T>, *strip);
+  }
 }
+
+// What jobs divide by, and how many bins of whole rows are collected at a time.
+struct WindowSteps {
+  Divider by_rois, by_width;  // num_rois and pooled_w
+  int32_t collected;
+};
 
 template <typename T>
 __global__ void __launch_bounds__(kWindowThreads, kWindowCtas<T>)
     pool_windows(const __grid_constant__ Problem p, const __grid_constant__ ForwardBuffers<T> b,
                  const __grid_constant__ BoxTables<Compute<T>> tables,
-                 const __grid_constant__ WindowTables<Compute<T>> windows, int32_t jobs, int32_t piece, int32_t room) {
+                 const __grid_constant__ WindowTables<Compute<T>> windows,
+                 const __grid_constant__ WindowSteps steps, int32_t piece, int32_t room) {
   using C = Compute<T>;
   extern __shared__ __align__(16) char dynamic[];
   const WindowLayout<T> layout(p);
@@ -538,105 +636,84 @@ __global__ void __launch_bounds__(kWindowThreads, kWindowCtas<T>)
   char* const window = dynamic + layout.window_at;
   const int thread = static_cast<int>(threadIdx.x), warp = thread / 32, lane = thread % 32;
   const int32_t bins = p.pooled_h * p.pooled_w;
+  // Boxes innermost: the planes at work at one time then stay in L2, wherever the boxes lie.
+  const int32_t job = static_cast<int32_t>(blockIdx.x);
+  const int32_t block = static_cast<int32_t>(steps.by_rois.divide(job)), channel = block * kWindowChannels;
+  const int64_t r = job - block * p.num_rois;
+  const int32_t channels = p.c - channel < kWindowChannels ? p.c - channel : kWindowChannels;
+  T* const outputs = b.output + (r * p.c + channel) * bins;
   wait_for_kernel_before();
-  for (int32_t job = static_cast<int32_t>(blockIdx.x); job < jobs; job += static_cast<int32_t>(gridDim.x)) {
-    // Boxes innermost: the planes at work at one time then stay in L2, wherever the boxes lie.
-    const int32_t block = job / p.num_rois, channel = block * kWindowChannels;
-    const int64_t r = job - block * p.num_rois;
-    const int32_t channels = p.c - channel < kWindowChannels ? p.c - channel : kWindowChannels;
-    T* outputs = b.output + (r * p.c + channel) * bins;
-    const int32_t image = tables.boxes[r].image;
-    const WindowRows y = windows.y[r];
-    const WindowColumns x = windows.x[r];
-    if (image < 0 || y.rows == 0 || x.units == 0) {
-      for (int32_t i = thread; i < channels * bins; i += kWindowThreads) outputs[i] = narrow<T>(C(0));
-      continue;
-    }
-    if (!fits_windows<T>(y, x, room)) continue;
-    const T* planes = b.input + (static_cast<int64_t>(image) * p.c + channel) * p.h * p.w;
-    __syncthreads();  // others may still read the tables of the job before
-    copy_table(shared.column_weights, tables.x_weights + r * tables.x_capacity, x.weights);
-    copy_table(shared.row_weights, windows.weights + r * windows.weight_capacity, y.weights);
-    copy_table(shared.rows, windows.rows + r * windows.row_capacity, y.rows);
-    copy_table(shared.columns, tables.x_bins + r * p.pooled_w, p.pooled_w);
-    copy_table(shared.bins, windows.bins + r * p.pooled_h, p.pooled_h);
+  const WindowBox box = windows.boxes[r];
+  if (box.image < 0) {
+    for (int32_t i = thread; i < channels * bins; i += kWindowThreads) outputs[i] = narrow<T>(C(0));
+    return;
+  }
+  if (box.passes == kByColumns) return pool_by_columns(p, b, tables, r, channel, channels, dynamic);
+  if (thread == 0) shared.box = box;
+  switch (warp) {
+    case 0: copy_table(shared.rows, windows.rows + r * windows.row_capacity, box.rows); break;
+    case 1: copy_table(shared.bins, windows.bins + r * p.pooled_h, p.pooled_h); break;
+    case 2: copy_table(shared.columns, tables.x_bins + r * p.pooled_w, p.pooled_w); break;
+    case 3: copy_table(shared.passes, windows.passes + r * p.pooled_h, box.passes); break;
+    case 4: copy_table(shared.row_weights, windows.weights + r * windows.weight_capacity, box.row_weights); break;
+    case 5: copy_table(shared.column_weights, tables.x_weights + r * tables.x_capacity, box.column_weights); break;
+  }
+  // The first window does not wait for the tables: it reads where its rows are by itself.
+  const int32_t* rows = windows.rows + r * windows.row_capacity;
+  const auto find = [&](int32_t ph, int32_t pw) {
+    WindowPass found;
+    find_pass(p, shared, ph, pw, room, &found);
+    return found;
+  };
+  WindowPass pass;
+  if (box.passes != kSplitRows) {
+    pass = whole_rows(p, box, windows.passes[r * p.pooled_h]);
+  } else {
     wait_for_copies();
     __syncthreads();
-    // Passes of as many ph each as the number of passes allows.
-    int32_t most = next_pass(p, shared, x, 0, 0, p.pooled_h, room).phs;
-    const int32_t passes = (p.pooled_h + most - 1) / most;
-    most = (p.pooled_h + passes - 1) / passes;
-    WindowPass pass = next_pass(p, shared, x, 0, 0, most, room);
-    // Collected bins are stored while the next window is under way.
-    int32_t first = 0, kept = 0, kept_at = 0;
-    for (bool done = false;;) {
-      const bool opens = first == 0 && !done;
-      if (opens) begin_window(p, shared, pass, channels, planes, window, piece);
-      if (kept > 0) store_collected(collected, kept | 1, channels, kept, bins, outputs + kept_at);
-      if (done) break;
-      if (opens) wait_for_copies();
-      __syncthreads();
-      const int32_t all = pass.phs * pass.pws, room_for = collected_bins(p) / pass.pws * pass.pws;
-      kept = all - first < room_for ? all - first : room_for;
-      kept_at = pass.ph * p.pooled_w + pass.pw + first;
-      const int32_t share = (kept + kWindowWarps - 1) / kWindowWarps;
-      const int32_t begin = warp * share < kept ? warp * share : kept;
-      const int32_t end = begin + share < kept ? begin + share : kept;
-      const LaneWindow<T> own{window + (lane * window_copies<T>(pass.rows, pass.units) -
-                                        pass.unit * kUnitCopies<T>) * kCopyBytes,
-                              pass.units * kUnitCopies<T> * kCopyBytes};
-      pool_run(shared, pass, own, first + begin, first + end, collected + lane * (kept | 1) + begin);
-      first += kept;
-      if (first == all) {
-        first = 0;
+    pass = find(0, 0);
+  }
+  const T* planes = b.input + (static_cast<int64_t>(box.image) * p.c + channel) * p.h * p.w;
+  // Collected bins are stored while the next window is under way.
+  int32_t next = 1, first = 0, kept = 0, kept_at = 0;
+  for (bool done = false;;) {
+    const bool opens = first == 0 && !done;
+    if (opens) begin_window(p, rows, pass, channels, planes, window, piece);
+    if (kept > 0) store_collected(collected, kept | 1, channels, kept, bins, outputs + kept_at);
+    if (done) break;
+    if (opens) wait_for_copies();
+    __syncthreads();
+    rows = shared.rows;
+    const bool whole_row = pass.pws == p.pooled_w;
+    const int32_t all = pass.phs * pass.pws, room_for = whole_row ? steps.collected : collected_bins(p);
+    kept = all - first < room_for ? all - first : room_for;
+    kept_at = pass.ph * p.pooled_w + pass.pw + first;
+    const int32_t share = (kept + kWindowWarps - 1) / kWindowWarps;
+    const int32_t begin = warp * share < kept ? warp * share : kept;
+    const int32_t end = begin + share < kept ? begin + share : kept;
+    const int32_t of_row = pass.units * kUnitCopies<T>;
+    const int32_t outside = pass.slot * of_row + pass.unit * kUnitCopies<T>;
+    const LaneWindow own{window + (lane * window_copies<T>(pass.rows, pass.units) - outside) * kCopyBytes,
+                         of_row * kCopyBytes};
+    // A pass of less than a row has one.
+    const int32_t row = whole_row ? static_cast<int32_t>(steps.by_width.divide(first + begin)) : 0;
+    pool_run(shared, pass, own, row, first + begin - row * pass.pws, end - begin,
+             collected + lane * (kept | 1) + begin);
+    first += kept;
+    if (first == all) {
+      first = 0;
+      const WindowBox& box = shared.box;
+      if (box.passes != kSplitRows) {
+        done = next == box.passes;
+        if (!done) pass = whole_rows(p, box, shared.passes[next++]);
+      } else {
         const bool row_ends = pass.pw + pass.pws == p.pooled_w;
         const int32_t ph = row_ends ? pass.ph + pass.phs : pass.ph, pw = row_ends ? 0 : pass.pw + pass.pws;
         done = ph == p.pooled_h;
-        if (!done) pass = next_pass(p, shared, x, ph, pw, most, room);
+        if (!done) pass = find(ph, pw);
       }
-      __syncthreads();
     }
-  }
-}
-
-// The boxes that pool_windows leaves out, by columns; mostly there are none.
-template <typename T>
-__global__ void __launch_bounds__(kForwardWarps * 32)
-    pool_large_boxes(const __grid_constant__ Problem p, const __grid_constant__ ForwardBuffers<T> b,
-                     const __grid_constant__ BoxTables<Compute<T>> tables,
-                     const __grid_constant__ WindowTables<Compute<T>> windows, int32_t room) {
-  __shared__ ColumnStrip<T> strips[kForwardWarps];
-  wait_for_kernel_before();
-  const auto left_out = [&](int64_t r) {
-    return !fits_windows<T>(windows.y[r], windows.x[r], room) && tables.boxes[r].image >= 0;
-  };
-  // Some boxes a thread and step, so that their loads are under way together.
-  constexpr int kBoxes = 4;
-  bool some = false;
-  for (int64_t first = threadIdx.x; first < p.num_rois; first += kBoxes * kForwardWarps * 32) {
-    WindowRows y[kBoxes];
-    WindowColumns x[kBoxes];
-#pragma unroll
-    for (int i = 0; i < kBoxes; ++i) {
-      const int64_t r = first + i * (kForwardWarps * 32) < p.num_rois ? first + i * (kForwardWarps * 32) : first;
-      y[i] = windows.y[r], x[i] = windows.x[r];
-    }
-#pragma unroll
-    for (int i = 0; i < kBoxes; ++i) {
-      const int64_t r = first + i * (kForwardWarps * 32);
-      if (!fits_windows<T>(y[i], x[i], room) && r < p.num_rois) some = some || tables.boxes[r].image >= 0;
-    }
-  }
-  if (__syncthreads_or(some) == 0) return;
-  const int warp = static_cast<int>(threadIdx.x) / 32;
-  const int64_t jobs = ceil_div(p.c, kForwardChannels<T>) * p.num_rois;
-  for (int64_t job = static_cast<int64_t>(blockIdx.x) * kForwardWarps + warp; job < jobs;
-       job += static_cast<int64_t>(gridDim.x) * kForwardWarps) {
-    const int64_t r = job % p.num_rois;
-    if (!left_out(r)) continue;
-    const int32_t channel = static_cast<int32_t>(job / p.num_rois) * kForwardChannels<T>;
-    const int32_t left = p.c - channel;
-    pool_box(p, b, tables, r, channel, left < kForwardChannels<T> ? left : kForwardChannels<T>, strips[warp]);
+    __syncthreads();
   }
 }
 
@@ -648,6 +725,18 @@ struct WindowPlan {
   size_t shared_bytes = 0;
 };
 
+// Below this a detection head's rows of bins hardly fit.
+constexpr int64_t kLeastWindowBytes = 24 << 10;
+// A window's copies are counted exactly, see copies_divider: no machine has more shared memory than this.
+constexpr int64_t kMostWindowBytes = (int64_t{1} << (kDividerBits / 2)) * kWindowChannels * kCopyBytes;
+
+// CTAs that share a multiprocessor's memory. Box heads of f32 gain more from larger windows than from a fourth CTA;
+// with more bins sums take longer than copies, and windows of 16-bit values are large enough.
+template <typename T>
+int window_ctas(const Problem& p) {
+  return sizeof(T) == 4 && p.pooled_h * p.pooled_w <= kCollectedBins ? 3 : kWindowCtas<T>;
+}
+
 template <typename T>
 WindowPlan plan_windows(const Problem& p, const T* input, const DeviceTraits& device) {
   WindowPlan plan;
@@ -655,12 +744,10 @@ WindowPlan plan_windows(const Problem& p, const T* input, const DeviceTraits& de
   if (p.input_numel == 0 || p.output_numel == 0 || jobs > (int64_t{1} << 30)) return plan;
   if (p.pooled_h > kMostWindowBins || p.pooled_w > kMostWindowBins) return plan;
   plan.jobs = static_cast<int32_t>(jobs);
-  // Below this a detection head's rows of bins hardly fit.
-  constexpr int64_t kLeast = 24 << 10;
-  for (int ctas = kWindowCtas<T>; ctas >= 1 && plan.room == 0; --ctas) {
+  for (int ctas = window_ctas<T>(p); ctas >= 1 && plan.room == 0; --ctas) {
     const int64_t bytes = (static_cast<int64_t>(device.shared_bytes) + 1024) / ctas / 16 * 16 - 1024;
-    const int64_t window = bytes - WindowLayout<T>(p).window_at;
-    if (window < kLeast) continue;
+    const int64_t window = at_most(bytes - WindowLayout<T>(p).window_at, kMostWindowBytes);
+    if (window < kLeastWindowBytes) continue;
     plan.shared_bytes = static_cast<size_t>(bytes);
     plan.room = static_cast<int32_t>(window / (kWindowChannels * kCopyBytes));
   }
@@ -677,17 +764,17 @@ WindowPlan plan_windows(const Problem& p, const T* input, const DeviceTraits& de
 
 template <typename T>
 Status run_windows(const Problem& p, const ForwardBuffers<T>& b, const WindowPlan& plan,
-                   const BoxTables<Compute<T>>& tables, void* workspace, int multiprocessors, Stream stream) {
+                   const BoxTables<Compute<T>>& tables, void* workspace, Stream stream) {
+  static_assert(kWindowWarps * sizeof(ColumnStrip<T>) <= sizeof(WindowShared<T>) + kLeastWindowBytes);
   const WindowTables<Compute<T>> windows(p, static_cast<char*>(workspace) + tables.bytes);
+  const WindowSteps steps{Divider(p.num_rois), Divider(p.pooled_w),
+                          collected_bins(p) / p.pooled_w * p.pooled_w};
   BARACUDA_RETURN_IF_FAILED(launch_kernel("roi_align table kernel", tabulate_windows<T>,
-                                          blocks_for(2 * static_cast<int64_t>(p.num_rois), 1), kTableThreads, 0,
-                                          stream, p, b.rois, tables, windows));
-  BARACUDA_RETURN_IF_FAILED(launch_early("roi_align large box kernel", pool_large_boxes<T>,
-                                         static_cast<uint32_t>(4 * multiprocessors), kForwardWarps * 32, 0, stream, p,
-                                         b, tables, windows, plan.room));
+                                          blocks_for(p.num_rois, 1), kWindowTableThreads, 0, stream, p, b.rois,
+                                          tables, windows, plan.room));
   BARACUDA_RETURN_IF_FAILED(allow_shared_bytes("roi_align kernel", pool_windows<T>, plan.shared_bytes));
   return launch_early("roi_align kernel", pool_windows<T>, static_cast<uint32_t>(plan.jobs), kWindowThreads,
-                      plan.shared_bytes, stream, p, b, tables, windows, plan.jobs, plan.piece, plan.room);
+                      plan.shared_bytes, stream, p, b, tables, windows, steps, plan.piece, plan.room);
 }
 
 }  // namespace

@@ -25,54 +25,123 @@ Status run(const Problem& p, const ForwardBuffers<T>& b, void* workspace, Stream
 
 // --- backward --------------------------------------------------------------------------------------------------------
 
-// The general backward, for machines before sm_90 and shapes that the tile kernel does not take: a thread owns a pixel
-// of a channel.
-constexpr int kPixelThreads = 256;
-
-// One pixel of one channel over boxes [first, last): the definition.
+// The general backward, for machines before sm_90 and shapes that the tile kernel does not take: a block owns a tile of
+// some channels, a thread a pixel of it. The block looks at every box once for all its pixels and channels.
+constexpr int kPixelRows = 8;
+constexpr int kPixelColumns = 32;  // a warp is a row, so that lanes read neighbouring weights and the same gradients
+constexpr int kPixelThreads = kPixelRows * kPixelColumns;
+// Channels of a thread: they share the search for bins and weights. More cost registers, and blocks on small maps.
 template <typename T>
-__device__ Compute<T> sum_boxes(const Problem& p, const T* grad_output, const BoxTables<Compute<T>>& tables,
-                                int32_t image, int32_t channel, int32_t row, int32_t column, int64_t first,
-                                int64_t last) {
-  using C = Compute<T>;
-  const int64_t bins = static_cast<int64_t>(p.pooled_h) * p.pooled_w;
-  C sum = C(0);
-  for (int64_t r = first; r < last; ++r) {
-    if (!tables.touches(r, image, row, 1, column, 1)) continue;
-    const TabulatedAxis<C> y = tables.y(r), x = tables.x(r);
-    const T* grad = grad_output + (r * p.c + channel) * bins;
-    for (int32_t pw = 0; pw < p.pooled_w; ++pw) {
-      if (!x.pixels(pw).has(column)) continue;
-      const C column_weight = x.weight(pw, column);
-      if (column_weight == C(0)) continue;
-      C row_sum = C(0);
-      for (int32_t ph = 0; ph < p.pooled_h; ++ph) {
-        if (!y.pixels(ph).has(row)) continue;
-        const C weight = y.weight(ph, row);
-        if (weight == C(0)) continue;
-        row_sum = fma(weight, widen(grad[static_cast<int64_t>(ph) * p.pooled_w + pw]), row_sum);
-      }
-      sum = fma(column_weight, row_sum, sum);
-    }
+constexpr int kPixelChannels = sizeof(T) == 8 ? 4 : 8;
+
+// Bins [first, last] hold all that have a pixel; bins between them need not.
+struct BinRange {
+  int32_t first, last;
+};
+template <typename C>
+__device__ __forceinline__ BinRange bins_at(const TabulatedAxis<C>& axis, int32_t bins, int32_t pixel) {
+  BinRange found{bins, -1};
+  for (int32_t bin = 0; bin < bins; ++bin) {
+    if (!axis.pixels(bin).has(pixel)) continue;
+    if (found.last < 0) found.first = bin;
+    found.last = bin;
   }
-  return sum;
+  return found;
 }
 
+// Adds what a box gives one pixel of `count` channels, from `grad` on: the definition.
 template <typename T>
-__global__ void __launch_bounds__(kPixelThreads)
-    sum_pixels(Problem p, BackwardBuffers<T> b, BoxTables<Compute<T>> tables) {
+__device__ __forceinline__ void add_box(const Problem& p, const T* grad, const TabulatedAxis<Compute<T>>& y,
+                                        const TabulatedAxis<Compute<T>>& x, int32_t row, int32_t column, int32_t count,
+                                        Compute<T> (&sums)[kPixelChannels<T>]) {
   using C = Compute<T>;
-  for (int64_t i = grid_thread(); i < p.input_numel; i += grid_threads()) {
-    const int32_t column = static_cast<int32_t>(i % p.w);
-    const int32_t row = static_cast<int32_t>(i / p.w % p.h);
-    const int32_t channel = static_cast<int32_t>(i / p.w / p.h % p.c);
-    const int32_t image = static_cast<int32_t>(i / p.w / p.h / p.c);
-    C total = C(0);
-    for (int64_t first = 0; first < p.num_rois; first += p.rois_per_block) {
-      const int64_t last = first + p.rois_per_block < p.num_rois ? first + p.rois_per_block : p.num_rois;
-      total = total + sum_boxes(p, b.grad_output, tables, image, channel, row, column, first, last);
+  const int64_t bins = static_cast<int64_t>(p.pooled_h) * p.pooled_w;
+  const BinRange down = bins_at(y, p.pooled_h, row), across = bins_at(x, p.pooled_w, column);
+  for (int32_t pw = across.first; pw <= across.last; ++pw) {
+    if (!x.pixels(pw).has(column)) continue;
+    const C column_weight = x.weight(pw, column);
+    if (column_weight == C(0)) continue;
+    C row_sums[kPixelChannels<T>] = {};
+    for (int32_t ph = down.first; ph <= down.last; ++ph) {
+      if (!y.pixels(ph).has(row)) continue;
+      const C weight = y.weight(ph, row);
+      if (weight == C(0)) continue;
+      const T* at = grad + static_cast<int64_t>(ph) * p.pooled_w + pw;
+#pragma unroll
+      for (int k = 0; k < kPixelChannels<T>; ++k) {
+        if (k < count) row_sums[k] = fma(weight, widen(at[k * bins]), row_sums[k]);
+      }
     }
-    b.grad_input[i] = narrow<T>(total);
+#pragma unroll
+    for (int k = 0; k < kPixelChannels<T>; ++k) sums[k] = fma(column_weight, row_sums[k], sums[k]);
+  }
+}
+
+// Tiles of a map, and blocks of channels.
+struct PixelTiles {
+  int64_t across, down, channels;
+  template <typename T>
+  static PixelTiles of(const Problem& p) {
+    return {ceil_div(p.w, kPixelColumns), ceil_div(p.h, kPixelRows), ceil_div(p.c, kPixelChannels<T>)};
+  }
+};
+
+template <typename T>
+__global__ void __launch_bounds__(kPixelThreads, 2)
+    sum_pixels(Problem p, BackwardBuffers<T> b, BoxTables<Compute<T>> tables, PixelTiles tiles, int64_t jobs) {
+  using C = Compute<T>;
+  constexpr int kChannels = kPixelChannels<T>;
+  constexpr int kWords = kPixelThreads / 32;
+  __shared__ uint32_t touched[kWords];  // of some boxes, whether each touches the tile
+  const int thread = static_cast<int>(threadIdx.x);
+  for (int64_t job = blockIdx.x; job < jobs; job += gridDim.x) {
+    // Blocks of channels come first: they share the boxes.
+    const int64_t tile = job / tiles.channels;
+    const int32_t channel = static_cast<int32_t>(job % tiles.channels) * kChannels;
+    const int32_t first_column = static_cast<int32_t>(tile % tiles.across) * kPixelColumns;
+    const int32_t first_row = static_cast<int32_t>(tile / tiles.across % tiles.down) * kPixelRows;
+    const int32_t image = static_cast<int32_t>(tile / tiles.across / tiles.down);
+    const int32_t columns = p.w - first_column < kPixelColumns ? p.w - first_column : kPixelColumns;
+    const int32_t rows = p.h - first_row < kPixelRows ? p.h - first_row : kPixelRows;
+    const bool inside = thread % kPixelColumns < columns && thread / kPixelColumns < rows;
+    const int32_t column = first_column + (inside ? thread % kPixelColumns : 0);
+    const int32_t row = first_row + (inside ? thread / kPixelColumns : 0);
+    const int32_t count = p.c - channel < kChannels ? p.c - channel : kChannels;
+    C sums[kChannels] = {}, totals[kChannels] = {};
+    int64_t block_end = p.rois_per_block;  // of the boxes whose sum is `sums`
+    for (int64_t base = 0; base < p.num_rois; base += kPixelThreads) {
+      const int64_t mine = base + thread;
+      const bool touches =
+          mine < p.num_rois && tables.touches(mine, image, first_row, rows, first_column, columns);
+      const uint32_t mask = __ballot_sync(0xffffffffu, touches);
+      __syncthreads();  // the masks before are read
+      if (thread % 32 == 0) touched[thread / 32] = mask;
+      __syncthreads();
+      for (int word = 0; word < kWords; ++word) {
+        for (uint32_t left = touched[word]; left != 0; left &= left - 1) {
+          const int64_t r = base + word * 32 + __ffs(static_cast<int>(left)) - 1;
+          if (r >= block_end) {
+            block_end = (r / p.rois_per_block + 1) * p.rois_per_block;
+#pragma unroll
+            for (int k = 0; k < kChannels; ++k) {
+              totals[k] = totals[k] + sums[k];
+              sums[k] = C(0);
+            }
+          }
+          if (!inside || !tables.touches(r, image, row, 1, column, 1)) continue;
+          const T* grad = b.grad_output + (r * p.c + channel) * p.pooled_h * p.pooled_w;
+          add_box(p, grad, tables.y(r), tables.x(r), row, column, count, sums);
+        }
+      }
+    }
+    if (!inside) continue;
+    // Blocks of boxes without one here would add 0, which changes no bits: no sum is -0.
+    const int64_t plane = static_cast<int64_t>(p.h) * p.w;
+    T* at = b.grad_input + (static_cast<int64_t>(image) * p.c + channel) * plane + static_cast<int64_t>(row) * p.w + column;
+#pragma unroll
+    for (int k = 0; k < kChannels; ++k) {
+      if (k < count) at[k * plane] = narrow<T>(totals[k] + sums[k]);
+    }
   }
 }
 
@@ -231,8 +300,10 @@ Status run(const Problem& p, const BackwardBuffers<T>& b, void* workspace, Strea
   } else {
     BARACUDA_RETURN_IF_FAILED(tabulate(p, b.rois, tables, stream));
   }
-  return launch_kernel("roi_align_backward pixel kernel", sum_pixels<T>, blocks_for(p.input_numel, kPixelThreads),
-                       kPixelThreads, 0, stream, sized, b, tables);
+  const PixelTiles tiles = PixelTiles::of<T>(p);
+  const int64_t jobs = p.n * tiles.down * tiles.across * tiles.channels;
+  return launch_kernel("roi_align_backward pixel kernel", sum_pixels<T>, blocks_for(jobs, 1), kPixelThreads, 0, stream,
+                       sized, b, tables, tiles, jobs);
 }
 
 template <typename T>

@@ -203,7 +203,8 @@ template <typename Buffers>
 Status launch_slice(const Buffers& b, int64_t count, int64_t channels, int64_t inner, Stream stream) {
   constexpr int64_t kCount = kElements<Buffers>;
   const int64_t head = static_cast<int64_t>(reinterpret_cast<uintptr_t>(b.output) % kVectorBytes / sizeof(*b.output));
-  const Slice<Buffers> s{b, static_cast<uint32_t>(count), static_cast<int32_t>(head), Divider(inner), Divider(channels)};
+  const Slice<Buffers> s{b, static_cast<uint32_t>(count), static_cast<int32_t>(head), Divider(inner),
+                         Divider(channels)};
   const bool aligned_input = is_aligned(b.input - head, kCount);
   auto kernel = write_vectors<Meets::kAny, false, Buffers>;
   if (inner >= kCount - 1) {

@@ -112,6 +112,13 @@ struct WindowTables {
   }
 };
 
+// Entries of a table that is copied by units of kCopyBytes.
+template <typename Entry>
+BARACUDA_HD int32_t filled_up(int32_t count) {
+  constexpr int32_t kStep = sizeof(Entry) < kCopyBytes ? kCopyBytes / static_cast<int32_t>(sizeof(Entry)) : 1;
+  return (count + kStep - 1) / kStep * kStep;
+}
+
 // --- tables ----------------------------------------------------------------------------------------------------------
 
 // Collects the rows that a warp tabulates: their weights without the zeros, and which rows they are.
@@ -196,6 +203,11 @@ __device__ WindowRows tabulate_window_rows(const Problem& p, const BoxTables<C>&
     const int32_t slot = slot_of(i);
     windows.rows[r * windows.row_capacity + slot] = list.rows[i];
     windows.weights[r * windows.weight_capacity + i] = {list.weights[i], slot};
+  }
+  // The rest of the last copies, so that these read nothing that nobody wrote.
+  if (lane < filled_up<int32_t>(rows) - rows) windows.rows[r * windows.row_capacity + rows + lane] = 0;
+  if (lane < filled_up<RowWeight<C>>(found) - found) {
+    windows.weights[r * windows.weight_capacity + found + lane] = {C(0), 0};
   }
   const int32_t own_count = list.counts[lane];
   int32_t end = own_count;
@@ -430,10 +442,10 @@ __device__ __forceinline__ void wait_for_copies() {
 #endif
 }
 
-// Starts to copy a table of a box, with up to 15 bytes behind it, by one warp: most tables are some 20 copies.
+// Starts to copy a table of a box, filled up, by one warp: most tables are some 20 copies.
 template <typename Entry>
 __device__ __forceinline__ void copy_table(Entry* shared, const Entry* table, int32_t count) {
-  const int32_t copies = (count * static_cast<int32_t>(sizeof(Entry)) + kCopyBytes - 1) / kCopyBytes;
+  const int32_t copies = filled_up<Entry>(count) * static_cast<int32_t>(sizeof(Entry)) / kCopyBytes;
 #pragma unroll 1
   for (int32_t i = static_cast<int32_t>(threadIdx.x) % 32; i < copies; i += 32) {
     copy_async<kCopyBytes>(reinterpret_cast<char*>(shared) + i * kCopyBytes,

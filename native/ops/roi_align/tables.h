@@ -15,6 +15,7 @@ namespace {
 struct alignas(16) BinEntry {
   PixelRange pixels;
   int32_t weights;
+  int32_t filler = 0;  // written too, so that the load meets no byte that nobody wrote
 };
 
 // Four weights are one 16-byte load of f32.

@@ -137,7 +137,8 @@ __global__ void __launch_bounds__(kPixelThreads, 2)
     if (!inside) continue;
     // Blocks of boxes without one here would add 0, which changes no bits: no sum is -0.
     const int64_t plane = static_cast<int64_t>(p.h) * p.w;
-    T* at = b.grad_input + (static_cast<int64_t>(image) * p.c + channel) * plane + static_cast<int64_t>(row) * p.w + column;
+    const int64_t pixel = static_cast<int64_t>(row) * p.w + column;
+    T* at = b.grad_input + (static_cast<int64_t>(image) * p.c + channel) * plane + pixel;
 #pragma unroll
     for (int k = 0; k < kChannels; ++k) {
       if (k < count) at[k * plane] = narrow<T>(totals[k] + sums[k]);

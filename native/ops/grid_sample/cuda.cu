@@ -4,6 +4,7 @@
 #include "ops/grid_sample/cuda_crowded.cuh"
 #include "ops/grid_sample/cuda_lists.cuh"
 #include "ops/grid_sample/cuda_narrow.cuh"
+#include "ops/grid_sample/cuda_planes.cuh"
 #include "ops/grid_sample/cuda_sparse.cuh"
 #include "ops/grid_sample/cuda_tiles.cuh"
 #include "ops/grid_sample/launch.h"
@@ -38,12 +39,7 @@ __global__ void __launch_bounds__(kForwardThreads) sample_images(Problem p, Forw
     const int64_t offsets[4] = {0, 1, p.input_w, int64_t{p.input_w} + 1};
 #pragma unroll 4
     for (int32_t k = 0; k < channels; ++k) {
-      C sum = start;
-#pragma unroll
-      for (int tap = 0; tap < 4; ++tap) {
-        if (taps.weight[tap] != C(0)) sum = fma(taps.weight[tap], widen(pixel[offsets[tap]]), sum);
-      }
-      *output = narrow<T>(sum);
+      *output = sum_taps(pixel, offsets, taps, start);
       pixel += p.pixels;
       output += p.samples;
     }
@@ -52,6 +48,18 @@ __global__ void __launch_bounds__(kForwardThreads) sample_images(Problem p, Forw
 
 template <typename T>
 Status run(const Problem& p, const ForwardBuffers<T>& b, void*, Stream stream) {
+  if constexpr (sizeof(T) <= 4) {
+    DeviceTraits device;
+    BARACUDA_RETURN_IF_FAILED(device_traits(&device));
+    const PlaneGroups groups = plane_groups<T>(p, device);
+    if (groups.per_image > 0) {
+      const size_t bytes = size_t{kPlaneBuffers} * groups.buffer_bytes;
+      const int64_t blocks = int64_t{kPlaneBlocks} * device.multiprocessors, count = int64_t{p.n} * groups.per_image;
+      BARACUDA_RETURN_IF_FAILED(allow_shared_bytes("grid_sample plane kernel", sample_planes<T>, bytes));
+      return launch_kernel("grid_sample plane kernel", sample_planes<T>, blocks_for(blocks < count ? blocks : count, 1),
+                           kPlaneThreads, bytes, stream, p, groups, b);
+    }
+  }
   const int64_t sample_blocks = (p.n * p.samples + kForwardThreads - 1) / kForwardThreads;
   const int64_t channel_groups = (p.c + kForwardChannels - 1) / kForwardChannels;
   return launch_kernel("grid_sample kernel", sample_images<T>, blocks_for(sample_blocks * channel_groups, 1),

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // grid_sample on CUDA: the forward, one thread a sample for some channels, and the backward's launches.
 #include "ops/grid_sample/cuda_bins.cuh"
+#include "ops/grid_sample/cuda_chunks.cuh"
 #include "ops/grid_sample/cuda_crowded.cuh"
 #include "ops/grid_sample/cuda_lists.cuh"
 #include "ops/grid_sample/cuda_narrow.cuh"
 #include "ops/grid_sample/cuda_planes.cuh"
 #include "ops/grid_sample/cuda_sparse.cuh"
+#include "ops/grid_sample/cuda_taps.cuh"
 #include "ops/grid_sample/cuda_tiles.cuh"
 #include "ops/grid_sample/launch.h"
 
@@ -15,9 +17,12 @@ namespace {
 constexpr int kForwardThreads = 256;
 // Channels of a thread: enough to pay for the coordinates, few enough to fill the machine with one image.
 constexpr int kForwardChannels = 16;
+// Blocks that share a multiprocessor.
+template <typename T>
+constexpr int kForwardBlocks = sizeof(T) == 8 ? 4 : 5;
 
 template <typename T>
-__global__ void __launch_bounds__(kForwardThreads) sample_images(Problem p, ForwardBuffers<T> b) {
+__global__ void __launch_bounds__(kForwardThreads, kForwardBlocks<T>) sample_images(Problem p, ForwardBuffers<T> b) {
   using C = Compute<T>;
   const int64_t samples = p.n * p.samples;
   const int64_t sample_blocks = (samples + kForwardThreads - 1) / kForwardThreads;
@@ -25,6 +30,7 @@ __global__ void __launch_bounds__(kForwardThreads) sample_images(Problem p, Forw
   for (int64_t job = blockIdx.x; job < jobs; job += gridDim.x) {
     const Division cut(job, sample_blocks);
     const int64_t i = cut.remainder * kForwardThreads + threadIdx.x;
+    const unsigned lanes = __ballot_sync(kFullWarp, i < samples);
     if (i >= samples) continue;
     const Division at(i, p.samples);
     const int32_t channel = static_cast<int32_t>(cut.quotient) * kForwardChannels;
@@ -36,12 +42,40 @@ __global__ void __launch_bounds__(kForwardThreads) sample_images(Problem p, Forw
     const int64_t plane = at.quotient * p.c + channel;
     const T* pixel = b.input + plane * p.pixels + static_cast<int64_t>(position.y.low) * p.input_w + position.x.low;
     T* output = b.output + plane * p.samples + at.remainder;
+    if constexpr (sizeof(T) <= 4) {
+      if (is_chunked(p, b.input) && are_scattered(lanes, pixel)) {
+        const T* const first_plane = b.input + plane * p.pixels;
+        TapRow<T> upper(first_plane, pixel, taps.weight[0], taps.weight[1]);
+        TapRow<T> lower(first_plane, pixel + p.input_w, taps.weight[2], taps.weight[3]);
+#pragma unroll 1
+        for (int32_t k = 1;; ++k) {
+          const TapPair<T> above = upper.taps(), below = lower.taps();
+          const T values[4] = {above.first, above.second, below.first, below.second};
+          *output = sum_taps(values, taps, start);
+          if (k >= channels) break;
+          output += p.samples;
+          upper.load_next(p.pixels), lower.load_next(p.pixels);
+        }
+        continue;
+      }
+    }
     const int64_t offsets[4] = {0, 1, p.input_w, int64_t{p.input_w} + 1};
-#pragma unroll 4
-    for (int32_t k = 0; k < channels; ++k) {
-      *output = sum_taps(pixel, offsets, taps, start);
-      pixel += p.pixels;
-      output += p.samples;
+    int32_t k = 0;
+    // The loads of two channels are under way together.
+#pragma unroll 1
+    for (; k + 2 <= channels; k += 2) {
+      T values[2][4];
+      load_taps(pixel, offsets, taps, values[0]);
+      load_taps(pixel + p.pixels, offsets, taps, values[1]);
+      output[0] = sum_taps(values[0], taps, start);
+      output[p.samples] = sum_taps(values[1], taps, start);
+      pixel += 2 * p.pixels;
+      output += 2 * p.samples;
+    }
+    if (k < channels) {
+      T values[4];
+      load_taps(pixel, offsets, taps, values);
+      *output = sum_taps(values, taps, start);
     }
   }
 }

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "ops/grid_sample/cuda_staging.cuh"
+#include "ops/grid_sample/cuda_taps.cuh"
 
 namespace baracuda::grid_sample {
 namespace {
@@ -53,18 +54,6 @@ PlaneGroups plane_groups(const Problem& p, const DeviceTraits& device) {
     best = {channels, per_image, (channels * plane_bytes + 2 * kCopyBytes - 1) / kCopyBytes * kCopyBytes};
   }
   return best;
-}
-
-// The sum of a sample's taps, in their order; `pixel` is the first one.
-template <typename T, typename Offset>
-__device__ __forceinline__ T sum_taps(const T* pixel, const Offset (&offsets)[4], const Taps<Compute<T>>& taps,
-                                      Compute<T> start) {
-  Compute<T> sum = start;
-#pragma unroll
-  for (int tap = 0; tap < 4; ++tap) {
-    if (taps.weight[tap] != Compute<T>(0)) sum = fma(taps.weight[tap], widen(pixel[offsets[tap]]), sum);
-  }
-  return narrow<T>(sum);
 }
 
 // A group: its channels and where the first plane lies.
@@ -154,7 +143,9 @@ __global__ void __launch_bounds__(kPlaneThreads, kPlaneBlocks)
       const T* pixel = copy + (position.y.low * p.input_w + position.x.low);
 #pragma unroll 2
       for (int k = 0; k < group.channels; ++k, pixel += pixels) {
-        output[static_cast<int64_t>(k) * samples] = sum_taps(pixel, offsets, taps, start);
+        T values[4];
+        load_taps(pixel, offsets, taps, values);
+        output[static_cast<int64_t>(k) * samples] = sum_taps(values, taps, start);
       }
     }
     __syncthreads();  // the copies after the next ones overwrite these planes

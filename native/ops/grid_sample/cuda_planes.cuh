@@ -31,15 +31,17 @@ struct PlaneGroups {
 template <typename T>
 PlaneGroups plane_groups(const Problem& p, const DeviceTraits& device) {
   constexpr int kReserved = 1024;  // of each block's shared memory, by the driver
-  constexpr int kSampleBytes = 48, kMostSamples = 4;
+  constexpr int kSampleBytes = 48, kMostSamples = 4, kMostChannels = 16;
   const PlaneGroups none{};
   if (sizeof(T) > 4) return none;
-  const int room = ((device.shared_bytes + kReserved) / kPlaneBlocks - kReserved) / kPlaneBuffers / kCopyBytes * kCopyBytes;
+  const int of_block = (device.shared_bytes + kReserved) / kPlaneBlocks - kReserved;
+  const int room = of_block / kPlaneBuffers / kCopyBytes * kCopyBytes;
   if (p.pixels == 0 || p.pixels > room) return none;
   // A group may start anywhere between multiples of 16 bytes.
   const int32_t pixels = static_cast<int32_t>(p.pixels);
   const int32_t plane_bytes = pixels * static_cast<int32_t>(sizeof(T));
-  const int32_t fitting = (room - kCopyBytes) / plane_bytes, most = fitting < p.c ? fitting : p.c;
+  const int32_t fitting = (room - kCopyBytes) / plane_bytes, wanted = p.c < kMostChannels ? p.c : kMostChannels;
+  const int32_t most = fitting < wanted ? fitting : wanted;
   const int64_t blocks = int64_t{kPlaneBlocks} * device.multiprocessors;
   if (most == 0 || int64_t{p.n} * p.c < 2 * blocks) return none;
   if (p.samples > int64_t{kMostSamples} * pixels || p.samples * kSampleBytes < plane_bytes) return none;

@@ -21,17 +21,6 @@ constexpr int kForwardChannels = 16;
 template <typename T>
 constexpr int kForwardBlocks = sizeof(T) == 8 ? 4 : 5;
 
-// Where the sample lies that is the `index`th of an image. Warps take two rows of 16 samples where they divide the
-// image: those of a turned grid lie on fewer lines of the input than one row of 32.
-__device__ __forceinline__ int64_t sample_at(const Problem& p, int64_t index) {
-  constexpr int kColumns = 16;
-  if (p.output_w % kColumns != 0 || p.output_h % 2 != 0) return index;
-  const Division at(index, int64_t{2} * p.output_w);
-  const int64_t in_patch = at.remainder % (2 * kColumns);
-  return (2 * at.quotient + in_patch / kColumns) * p.output_w + at.remainder / (2 * kColumns) * kColumns +
-         in_patch % kColumns;
-}
-
 template <typename T>
 __global__ void __launch_bounds__(kForwardThreads, kForwardBlocks<T>) sample_images(Problem p, ForwardBuffers<T> b) {
   using C = Compute<T>;
@@ -44,17 +33,15 @@ __global__ void __launch_bounds__(kForwardThreads, kForwardBlocks<T>) sample_ima
     const unsigned lanes = __ballot_sync(kFullWarp, i < samples);
     if (i >= samples) continue;
     const Division at(i, p.samples);
-    const int64_t sample = sample_at(p, at.remainder);
     const int32_t channel = static_cast<int32_t>(cut.quotient) * kForwardChannels;
     const int32_t channels = p.c - channel < kForwardChannels ? p.c - channel : kForwardChannels;
-    const C* const grid = b.grid + 2 * (at.quotient * p.samples + sample);
-    const C grid_x = grid[0], grid_y = grid[1];
+    const C grid_x = b.grid[2 * i], grid_y = b.grid[2 * i + 1];
     const Position<C> position = locate_sample(grid_x, grid_y, p);
     const Taps<C> taps = value_taps(position, p);
     const C start = is_missing(grid_x, grid_y) ? canonical_nan<C>() : C(0);
     const int64_t plane = at.quotient * p.c + channel;
     const T* pixel = b.input + plane * p.pixels + static_cast<int64_t>(position.y.low) * p.input_w + position.x.low;
-    T* output = b.output + plane * p.samples + sample;
+    T* output = b.output + plane * p.samples + at.remainder;
     if constexpr (sizeof(T) <= 4) {
       if (is_chunked(p, b.input) && are_scattered(lanes, pixel)) {
         const T* const first_plane = b.input + plane * p.pixels;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Scattered taps on CUDA: a row's two come in one load of 16 bytes where both lie in it. A load costs a multiprocessor
-// a look-up in its cache for every line that a warp's addresses fall into, however few of its bytes are used.
+// Scattered taps on CUDA: a row's two come in one load of 16 bytes where both lie in it, so that a multiprocessor's
+// cache looks up fewer lines. The sectors that the second cache sends remain, and are what such samples wait for most.
 #pragma once
 
 #include "ops/grid_sample/cuda_staging.cuh"

@@ -29,10 +29,10 @@ struct PlaneGroups {
 // f64 are too slow on most devices to be found again for every few channels.
 template <typename T>
 PlaneGroups plane_groups(const Problem& p, const DeviceTraits& device) {
+  static_assert(sizeof(T) <= 4);
   constexpr int kReserved = 1024;  // of each block's shared memory, by the driver
   constexpr int kSampleBytes = 48, kMostSamples = 4, kMostChannels = 16;
   const PlaneGroups none{};
-  if (sizeof(T) > 4) return none;
   const int of_block = (device.shared_bytes + kReserved) / kPlaneBlocks - kReserved;
   const int room = of_block / kPlaneBuffers / kCopyBytes * kCopyBytes;
   if (p.pixels == 0 || p.pixels > room) return none;

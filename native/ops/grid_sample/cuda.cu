@@ -26,7 +26,7 @@ __global__ void __launch_bounds__(kForwardThreads, kForwardBlocks<T>) sample_ima
   using C = Compute<T>;
   const int64_t samples = p.n * p.samples;
   const int64_t sample_blocks = (samples + kForwardThreads - 1) / kForwardThreads;
-  const int64_t jobs = sample_blocks * ((p.c + kForwardChannels - 1) / kForwardChannels);
+  const int64_t jobs = sample_blocks * ((static_cast<uint32_t>(p.c) + kForwardChannels - 1) / kForwardChannels);
   for (int64_t job = blockIdx.x; job < jobs; job += gridDim.x) {
     const Division cut(job, sample_blocks);
     const int64_t i = cut.remainder * kForwardThreads + threadIdx.x;
@@ -95,7 +95,7 @@ Status run(const Problem& p, const ForwardBuffers<T>& b, void*, Stream stream) {
     }
   }
   const int64_t sample_blocks = (p.n * p.samples + kForwardThreads - 1) / kForwardThreads;
-  const int64_t channel_groups = (p.c + kForwardChannels - 1) / kForwardChannels;
+  const int64_t channel_groups = (int64_t{p.c} + kForwardChannels - 1) / kForwardChannels;
   return launch_kernel("grid_sample kernel", sample_images<T>, blocks_for(sample_blocks * channel_groups, 1),
                        kForwardThreads, 0, stream, p, b);
 }

@@ -134,6 +134,23 @@ def test_any_density_of_samples(
     check_close(place, random_grid_case(rng, dtype, (1, channels, 40, 33), samples))
 
 
+@pytest.mark.parametrize(
+    ("shape", "samples"),
+    [((3, 250, 9, 14), (3, 11)), ((50, 17, 8, 8), (9, 13)), ((9, 100, 25, 31), (20, 30)), ((1, 5, 64, 64), (7, 50))],
+    ids=["odd planes", "even planes", "larger planes", "scattered"],
+)
+def test_forward_from_many_small_images_and_from_scattered_places(
+    place: Place, dtype: Any, rng: np.random.Generator, shape: tuple[int, int, int, int], samples: tuple[int, int]
+) -> None:
+    # CUDA samples small images in shared memory if there are enough of them, and reads scattered taps in pairs.
+    case = random_grid_case(rng, dtype, shape, samples)
+    assert_within(forward(place, case), oracle_forward(case), GRID_SAMPLE_ROUNDINGS)
+    # An infinity in every eighth pixel: only the samples that weigh one have it.
+    image = np.where(rng.random(shape) < 1 / 8, INF, case.input.astype(np.float64)).astype(dtype)
+    spoilt = GridCase(image, case.grid, case.grad_output)
+    assert_within(forward(place, spoilt), oracle_forward(spoilt), GRID_SAMPLE_ROUNDINGS)
+
+
 @pytest.mark.parametrize("samples", [255, 256, 257, 600, 1100])
 def test_many_samples_on_one_pixel(place: Place, dtype: Any, rng: np.random.Generator, samples: int) -> None:
     # A pixel's list is cut every 256 samples.

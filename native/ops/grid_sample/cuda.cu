@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // grid_sample on CUDA: the forward, one thread a sample for some channels, and the backward's launches.
 #include "ops/grid_sample/cuda_bins.cuh"
+#include "ops/grid_sample/cuda_chunks.cuh"
 #include "ops/grid_sample/cuda_crowded.cuh"
 #include "ops/grid_sample/cuda_lists.cuh"
 #include "ops/grid_sample/cuda_narrow.cuh"
+#include "ops/grid_sample/cuda_planes.cuh"
 #include "ops/grid_sample/cuda_sparse.cuh"
+#include "ops/grid_sample/cuda_taps.cuh"
 #include "ops/grid_sample/cuda_tiles.cuh"
 #include "ops/grid_sample/launch.h"
 
@@ -14,16 +17,20 @@ namespace {
 constexpr int kForwardThreads = 256;
 // Channels of a thread: enough to pay for the coordinates, few enough to fill the machine with one image.
 constexpr int kForwardChannels = 16;
+// Blocks that share a multiprocessor.
+template <typename T>
+constexpr int kForwardBlocks = sizeof(T) == 8 ? 4 : 5;
 
 template <typename T>
-__global__ void __launch_bounds__(kForwardThreads) sample_images(Problem p, ForwardBuffers<T> b) {
+__global__ void __launch_bounds__(kForwardThreads, kForwardBlocks<T>) sample_images(Problem p, ForwardBuffers<T> b) {
   using C = Compute<T>;
   const int64_t samples = p.n * p.samples;
   const int64_t sample_blocks = (samples + kForwardThreads - 1) / kForwardThreads;
-  const int64_t jobs = sample_blocks * ((p.c + kForwardChannels - 1) / kForwardChannels);
+  const int64_t jobs = sample_blocks * ((static_cast<uint32_t>(p.c) + kForwardChannels - 1) / kForwardChannels);
   for (int64_t job = blockIdx.x; job < jobs; job += gridDim.x) {
     const Division cut(job, sample_blocks);
     const int64_t i = cut.remainder * kForwardThreads + threadIdx.x;
+    const unsigned lanes = __ballot_sync(kFullWarp, i < samples);
     if (i >= samples) continue;
     const Division at(i, p.samples);
     const int32_t channel = static_cast<int32_t>(cut.quotient) * kForwardChannels;
@@ -35,25 +42,60 @@ __global__ void __launch_bounds__(kForwardThreads) sample_images(Problem p, Forw
     const int64_t plane = at.quotient * p.c + channel;
     const T* pixel = b.input + plane * p.pixels + static_cast<int64_t>(position.y.low) * p.input_w + position.x.low;
     T* output = b.output + plane * p.samples + at.remainder;
-    const int64_t offsets[4] = {0, 1, p.input_w, int64_t{p.input_w} + 1};
-#pragma unroll 4
-    for (int32_t k = 0; k < channels; ++k) {
-      C sum = start;
-#pragma unroll
-      for (int tap = 0; tap < 4; ++tap) {
-        if (taps.weight[tap] != C(0)) sum = fma(taps.weight[tap], widen(pixel[offsets[tap]]), sum);
+    if constexpr (sizeof(T) <= 4) {
+      if (is_chunked(p, b.input) && are_scattered(lanes, pixel)) {
+        const T* const first_plane = b.input + plane * p.pixels;
+        TapRow<T> upper(first_plane, pixel, taps.weight[0], taps.weight[1]);
+        TapRow<T> lower(first_plane, pixel + p.input_w, taps.weight[2], taps.weight[3]);
+#pragma unroll 1
+        for (int32_t k = 1;; ++k) {
+          const TapPair<T> above = upper.taps(), below = lower.taps();
+          const T values[4] = {above.first, above.second, below.first, below.second};
+          *output = sum_taps(values, taps, start);
+          if (k >= channels) break;
+          output += p.samples;
+          upper.load_next(p.pixels), lower.load_next(p.pixels);
+        }
+        continue;
       }
-      *output = narrow<T>(sum);
-      pixel += p.pixels;
-      output += p.samples;
+    }
+    const int64_t offsets[4] = {0, 1, p.input_w, int64_t{p.input_w} + 1};
+    int32_t k = 0;
+    // The loads of two channels are under way together.
+#pragma unroll 1
+    for (; k + 2 <= channels; k += 2) {
+      T values[2][4];
+      load_taps(pixel, offsets, taps, values[0]);
+      load_taps(pixel + p.pixels, offsets, taps, values[1]);
+      output[0] = sum_taps(values[0], taps, start);
+      output[p.samples] = sum_taps(values[1], taps, start);
+      pixel += 2 * p.pixels;
+      output += 2 * p.samples;
+    }
+    if (k < channels) {
+      T values[4];
+      load_taps(pixel, offsets, taps, values);
+      *output = sum_taps(values, taps, start);
     }
   }
 }
 
 template <typename T>
 Status run(const Problem& p, const ForwardBuffers<T>& b, void*, Stream stream) {
+  if constexpr (sizeof(T) <= 4) {
+    DeviceTraits device;
+    BARACUDA_RETURN_IF_FAILED(device_traits(&device));
+    const PlaneGroups groups = plane_groups<T>(p, device);
+    if (groups.per_image > 0) {
+      const size_t bytes = size_t{kPlaneBuffers} * groups.buffer_bytes;
+      const int64_t blocks = int64_t{kPlaneBlocks} * device.multiprocessors, count = int64_t{p.n} * groups.per_image;
+      BARACUDA_RETURN_IF_FAILED(allow_shared_bytes("grid_sample plane kernel", sample_planes<T>, bytes));
+      return launch_kernel("grid_sample plane kernel", sample_planes<T>, blocks_for(blocks < count ? blocks : count, 1),
+                           kPlaneThreads, bytes, stream, p, groups, b);
+    }
+  }
   const int64_t sample_blocks = (p.n * p.samples + kForwardThreads - 1) / kForwardThreads;
-  const int64_t channel_groups = (p.c + kForwardChannels - 1) / kForwardChannels;
+  const int64_t channel_groups = (int64_t{p.c} + kForwardChannels - 1) / kForwardChannels;
   return launch_kernel("grid_sample kernel", sample_images<T>, blocks_for(sample_blocks * channel_groups, 1),
                        kForwardThreads, 0, stream, p, b);
 }

@@ -398,13 +398,6 @@ __device__ __forceinline__ void write_rows(const Slice<T>& s, const ImageSums& s
   }
 }
 
-// A load that is neither put off nor left out: it is on its way while other lanes sum an edge.
-__device__ __forceinline__ uint4 begin_load(const uint4* from) {
-  uint4 v;
-  asm volatile("ld.global.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(from));
-  return v;
-}
-
 template <typename T>
 __global__ void __launch_bounds__(kImageThreads, kImageBlocks)
     write_image_sums(const __grid_constant__ Slice<T> s, const __grid_constant__ ImageSums sums) {

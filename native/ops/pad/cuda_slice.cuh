@@ -25,6 +25,7 @@ struct DeviceAxis {
   uint32_t origin, first;
   bool repeats;
   int8_t place;  // among the axes that repeat, in the order of sums
+  int32_t step;  // source_stride in elements, of a compact slice
 };
 
 // What one launch writes. The innermost axes that are contiguous in the destination make up a run, which is cut into
@@ -43,6 +44,8 @@ struct Slice {
   bool folds;                            // whether the rule says what stands outside the window
   int8_t repeating;                      // axes that repeat
   bool inner_is_last;                    // whether the innermost axis comes last in the order of sums, or has no images
+  bool compact;                          // whether compact_row() finds its rows
+  int32_t head;                          // elements from an aligned vector's begin to the destination
   Word value;
 };
 
@@ -90,6 +93,72 @@ __device__ __forceinline__ Row row_at(const Slice<Word>& s, uint32_t element, Ro
     rest = above;
   }
   return row;
+}
+
+// The same for one axis where no pad is wider than the period, from the index counted from `origin`.
+__device__ __forceinline__ int32_t folded_once(const DeviceAxis& axis, int32_t position) {
+  const int32_t period = static_cast<int32_t>(axis.padded.period), last = static_cast<int32_t>(axis.padded.kept) - 1;
+  int32_t kept = 0;
+  if (period == 0) {
+    kept = min(max(position, 0), last);
+  } else {
+    kept = position < 0 ? position + period : position;
+    kept = kept >= period ? kept - period : kept;
+    kept = kept > last ? static_cast<int32_t>(axis.padded.mirror) - kept : kept;
+  }
+  return kept + static_cast<int32_t>(axis.padded.low - axis.first);
+}
+
+__device__ __forceinline__ uint32_t divide_by_several(const Divider& by, uint32_t n) {
+  return __umulhi(n, by.multiplier) >> by.shift;
+}
+
+// A row of a compact slice: `source` is the place of the first column of its window, in elements; `index` is that of
+// its innermost axis, and the other axes may be inside without it.
+struct CompactRow {
+  int32_t source;
+  uint32_t index;
+  bool inside, others_inside;
+};
+
+// Row `number` of a compact slice, which is one run and has 31-bit places: a third of what row_at() takes.
+template <bool kFolds, typename Word>
+__device__ __forceinline__ CompactRow compact_row(const Slice<Word>& s, uint32_t number) {
+  CompactRow row{0, 0, true, true};
+  uint32_t source = 0, rest = number;
+#pragma unroll
+  for (int a = 1; a < kMaxAxes; ++a) {
+    if (a >= s.rank) break;
+    const DeviceAxis& axis = s.axes[a];
+    const uint32_t above = divide_by_several(axis.extent, rest);
+    const uint32_t index = rest - above * axis.extent.divisor;
+    uint32_t offset = index - axis.begin;
+    const bool inside = offset < axis.count;
+    if (kFolds && !inside) {
+      offset = static_cast<uint32_t>(folded_once(axis, static_cast<int32_t>(index - axis.origin)));
+    }
+    source += offset * static_cast<uint32_t>(axis.step);
+    rest = above;
+    if (a == 1) {
+      row.index = index;
+      row.inside = inside;
+    } else {
+      row.others_inside = row.others_inside && inside;
+    }
+  }
+  row.source = static_cast<int32_t>(source);
+  row.inside = row.inside && row.others_inside;
+  return row;
+}
+
+// The row after `row`, which is `number`: one step further, but for few rows.
+template <bool kFolds, typename Word>
+__device__ __forceinline__ CompactRow row_after(const Slice<Word>& s, const CompactRow& row, uint32_t number) {
+  const DeviceAxis& rows = s.axes[1];
+  const uint32_t index = row.index + 1, before = row.index - rows.begin, offset = index - rows.begin;
+  const bool steps = kFolds ? before < rows.count && offset < rows.count : index < rows.extent.divisor;
+  if (!steps) return compact_row<kFolds>(s, number + 1);
+  return {row.source + rows.step, index, row.others_inside && offset < rows.count, row.others_inside};
 }
 
 // Where a thread's vector lies: word k of it is element first + k of the run, for k in [begin, end).
@@ -203,6 +272,22 @@ __device__ __forceinline__ uint4 shifted(const uint4& low, const uint4& high, ui
           __funnelshift_r(b3, b4, bits)};
 }
 
+// A load that is neither put off nor left out: it is on its way while other lanes see to an edge.
+__device__ __forceinline__ uint4 begin_load(const uint4* from) {
+  uint4 v;
+  asm volatile("ld.global.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(from));
+  return v;
+}
+
+// The same where `reads`; else the vector holds anything.
+__device__ __forceinline__ uint4 begin_load_if(const uint4* from, bool reads) {
+  uint4 v;
+  asm volatile("{\n.reg .pred reads;\nsetp.ne.u32 reads, %5, 0;\n@reads ld.global.v4.u32 {%0, %1, %2, %3}, [%4];\n}"
+               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+               : "l"(from), "r"(static_cast<uint32_t>(reads)));
+  return v;
+}
+
 // A whole vector that lies inside, in one row, with its source in one piece. False when it is none.
 template <typename Word>
 __device__ __forceinline__ bool copy_vector(const Slice<Word>& s, const Span& span, const Pieces& pieces) {
@@ -280,6 +365,26 @@ void set_source(const Problem& p, const Word* source, Slice<Word>* s) {
   s->readable_end = (highest + 1) * kBytes;
 }
 
+// Whether compact_row() and folded_once() do for a slice; gives its axes their steps.
+template <typename Word>
+bool make_compact(const Problem& p, Slice<Word>* s) {
+  constexpr int64_t kBytes = sizeof(Word);
+  if (s->runs > 1 || s->axes_in_run < s->rank || !s->dense_rows) return false;
+  if ((s->readable_end - s->readable_begin) / kBytes > INT32_MAX - kVectorBytes) return false;
+  for (int32_t a = 0; a < s->rank; ++a) {
+    DeviceAxis& device = s->axes[a];
+    const int64_t step = device.source_stride / kBytes;
+    if (device.extent.divisor < 2 || step > INT32_MAX || step < INT32_MIN) return false;
+    device.step = static_cast<int32_t>(step);
+    const Axis& axis = p.axes[p.rank - 1 - a];
+    const int64_t period = axis.rule.period;
+    if (p.outside != Outside::kFold || !axis.repeats || period == 0) continue;
+    const int64_t lowest = -axis.origin, highest = axis.extent - 1 - axis.origin;
+    if (period > INT32_MAX / 2 || lowest < -period || highest >= 2 * period) return false;
+  }
+  return true;
+}
+
 template <typename Word>
 Slice<Word> make_slice(const Problem& p, const Word* source, Word* destination, Word value) {
   constexpr int64_t kBytes = sizeof(Word), kWords = kVectorBytes / kBytes;
@@ -318,6 +423,9 @@ Slice<Word> make_slice(const Problem& p, const Word* source, Word* destination, 
   s.slots = Divider((kWords - 1 + run + kWords - 1) / kWords);
   s.threads = s.runs * s.slots.divisor;
   set_source(p, source, &s);
+  s.head = static_cast<int32_t>(reinterpret_cast<uint64_t>(destination) % kVectorBytes / kBytes);
+  s.compact = make_compact(p, &s);
+  if (s.compact) s.threads = static_cast<uint32_t>(ceil_div(s.head + run, kWords));
   return s;
 }
 

@@ -9,7 +9,9 @@ namespace baracuda::pad {
 namespace {
 
 constexpr int kFillThreads = 256;
+constexpr int kFillBlocks = 8;  // of a multiprocessor, hence 32 registers
 constexpr int kFoldThreads = 128;
+constexpr int kFoldBlocks = 12;  // of a multiprocessor, hence 40 registers
 constexpr int kVectorShift = 4;
 static_assert(1 << kVectorShift == kVectorBytes);
 
@@ -48,12 +50,9 @@ __device__ __noinline__ void write_words(const Slice<Word>& s, int32_t first) {
     const uint32_t number = divide_by_several(inner.extent, element);
     const uint32_t column = element - number * inner.extent.divisor;
     const CompactRow row = compact_row<kFolds>(s, number);
-    uint32_t offset = column - inner.begin;
-    if (kFolds && offset >= inner.count) {
-      offset = static_cast<uint32_t>(folded_once(inner, static_cast<int32_t>(column - inner.origin)));
-    }
+    const uint32_t offset = kFolds ? static_cast<uint32_t>(folded_once(inner.fold, column)) : column - inner.begin;
     Word word = s.value;
-    const int64_t place = row.source + static_cast<int64_t>(static_cast<int32_t>(offset));
+    const int32_t place = row.source + static_cast<int32_t>(offset);
     if (kFolds || (row.inside && offset < inner.count)) word = reinterpret_cast<const Word*>(s.source)[place];
     reinterpret_cast<Word*>(s.destination)[element] = word;
   }
@@ -135,7 +134,7 @@ __device__ __forceinline__ bool fill_vector(const Slice<Word>& s, const SourceVe
 }
 
 template <typename Word>
-__global__ void __launch_bounds__(kFillThreads)
+__global__ void __launch_bounds__(kFillThreads, kFillBlocks)
     write_filled(const __grid_constant__ Slice<Word> s, const __grid_constant__ SourceVectors vectors) {
   constexpr int32_t kWords = kVectorBytes / sizeof(Word);
   const uint32_t thread = blockIdx.x * kFillThreads + threadIdx.x;
@@ -147,7 +146,7 @@ __global__ void __launch_bounds__(kFillThreads)
 
 // Copies are on their way while other lanes gather an edge's words.
 template <typename Word>
-__global__ void __launch_bounds__(kFoldThreads)
+__global__ void __launch_bounds__(kFoldThreads, kFoldBlocks)
     write_folded(const __grid_constant__ Slice<Word> s, const __grid_constant__ SourceVectors vectors) {
   constexpr int32_t kBytes = sizeof(Word), kWords = kVectorBytes / kBytes;
   const DeviceAxis& inner = s.axes[0];
@@ -172,12 +171,8 @@ __global__ void __launch_bounds__(kFoldThreads)
 #pragma unroll
     for (int32_t k = 0; k < kWords; ++k) {
       const bool wraps = k >= split;
-      const int32_t at = column + k - (wraps ? extent : 0);
-      int32_t offset = at - static_cast<int32_t>(inner.begin);
-      if (static_cast<uint32_t>(offset) >= inner.count) {
-        offset = folded_once(inner, at - static_cast<int32_t>(inner.origin));
-      }
-      const int64_t place = (wraps ? next : row.source) + static_cast<int64_t>(offset);
+      const uint32_t at = static_cast<uint32_t>(column + k - (wraps ? extent : 0));
+      const int32_t place = (wraps ? next : row.source) + folded_once(inner.fold, at);
       words[k] = reinterpret_cast<const Word*>(s.source)[place];
     }
   }

@@ -15,6 +15,16 @@ constexpr int kVectorBytes = 16;
 constexpr int64_t kSliceElements = int64_t{1} << 30;
 constexpr int kMaxAxes = kMaxRank + 1;
 
+// fold() without a branch, where no pad is wider than the period: positions count from index `origin`, results from the
+// window's begin. Each mode, and an axis that does not repeat, has numbers that make the steps it does not need do
+// nothing.
+struct Fold {
+  uint32_t origin;
+  int32_t lowest, highest;
+  uint32_t period;
+  int32_t mirror, shift;
+};
+
 // An axis as a thread needs it; strides in bytes. Source places count from the begin of the window, which is source
 // index `first` (0 where the axis does not repeat: nobody asks).
 struct DeviceAxis {
@@ -26,6 +36,7 @@ struct DeviceAxis {
   bool repeats;
   int8_t place;  // among the axes that repeat, in the order of sums
   int32_t step;  // source_stride in elements, of a compact slice
+  Fold fold;     // likewise
 };
 
 // What one launch writes. The innermost axes that are contiguous in the destination make up a run, which is cut into
@@ -95,18 +106,13 @@ __device__ __forceinline__ Row row_at(const Slice<Word>& s, uint32_t element, Ro
   return row;
 }
 
-// The same for one axis where no pad is wider than the period, from the index counted from `origin`.
-__device__ __forceinline__ int32_t folded_once(const DeviceAxis& axis, int32_t position) {
-  const int32_t period = static_cast<int32_t>(axis.padded.period), last = static_cast<int32_t>(axis.padded.kept) - 1;
-  int32_t kept = 0;
-  if (period == 0) {
-    kept = min(max(position, 0), last);
-  } else {
-    kept = position < 0 ? position + period : position;
-    kept = kept >= period ? kept - period : kept;
-    kept = kept > last ? static_cast<int32_t>(axis.padded.mirror) - kept : kept;
-  }
-  return kept + static_cast<int32_t>(axis.padded.low - axis.first);
+__device__ __forceinline__ int32_t folded_once(const Fold& fold, uint32_t index) {
+  const int32_t position = min(max(static_cast<int32_t>(index - fold.origin), fold.lowest), fold.highest);
+  // A negative number is a large one here, and so is one below the period less the period.
+  const uint32_t below = static_cast<uint32_t>(position);
+  const uint32_t above = min(below, below + fold.period);
+  const int32_t within = static_cast<int32_t>(min(above, above - fold.period));
+  return min(within, fold.mirror - within) + fold.shift;
 }
 
 __device__ __forceinline__ uint32_t divide_by_several(const Divider& by, uint32_t n) {
@@ -134,9 +140,7 @@ __device__ __forceinline__ CompactRow compact_row(const Slice<Word>& s, uint32_t
     const uint32_t index = rest - above * axis.extent.divisor;
     uint32_t offset = index - axis.begin;
     const bool inside = offset < axis.count;
-    if (kFolds && !inside) {
-      offset = static_cast<uint32_t>(folded_once(axis, static_cast<int32_t>(index - axis.origin)));
-    }
+    if (kFolds) offset = static_cast<uint32_t>(folded_once(axis.fold, index));
     source += offset * static_cast<uint32_t>(axis.step);
     rest = above;
     if (a == 1) {
@@ -368,7 +372,7 @@ void set_source(const Problem& p, const Word* source, Slice<Word>* s) {
 // Whether compact_row() and folded_once() do for a slice; gives its axes their steps.
 template <typename Word>
 bool make_compact(const Problem& p, Slice<Word>* s) {
-  constexpr int64_t kBytes = sizeof(Word);
+  constexpr int64_t kBytes = sizeof(Word), kMost = INT32_MAX / 2;
   if (s->runs > 1 || s->axes_in_run < s->rank || !s->dense_rows) return false;
   if ((s->readable_end - s->readable_begin) / kBytes > INT32_MAX - kVectorBytes) return false;
   for (int32_t a = 0; a < s->rank; ++a) {
@@ -378,9 +382,20 @@ bool make_compact(const Problem& p, Slice<Word>* s) {
     device.step = static_cast<int32_t>(step);
     const Axis& axis = p.axes[p.rank - 1 - a];
     const int64_t period = axis.rule.period;
-    if (p.outside != Outside::kFold || !axis.repeats || period == 0) continue;
+    device.fold = {device.begin, INT32_MIN, INT32_MAX, 0, INT32_MAX, 0};
+    if (p.outside != Outside::kFold || !axis.repeats) continue;
+    if (axis.kept > kMost) return false;
+    device.fold.origin = device.origin;
+    device.fold.shift = static_cast<int32_t>(device.padded.low - device.first);
+    if (period == 0) {
+      device.fold.lowest = 0;
+      device.fold.highest = static_cast<int32_t>(axis.kept) - 1;
+      continue;
+    }
     const int64_t lowest = -axis.origin, highest = axis.extent - 1 - axis.origin;
-    if (period > INT32_MAX / 2 || lowest < -period || highest >= 2 * period) return false;
+    if (period > kMost || lowest < -period || highest >= 2 * period) return false;
+    device.fold.period = static_cast<uint32_t>(period);
+    if (axis.rule.mirror != 0) device.fold.mirror = static_cast<int32_t>(axis.rule.mirror);
   }
   return true;
 }

@@ -119,39 +119,32 @@ __device__ __forceinline__ uint32_t divide_by_several(const Divider& by, uint32_
   return __umulhi(n, by.multiplier) >> by.shift;
 }
 
-// A row of a compact slice: `source` is the place of the first column of its window, in elements; `index` is that of
-// its innermost axis, and the other axes may be inside without it.
+// A row of a compact slice: `source` is the place of the first column of its window, in elements, `offset` that of the
+// row in the window of its innermost axis, and `inside` whether it is inside all windows.
 struct CompactRow {
   int32_t source;
-  uint32_t index;
-  bool inside, others_inside;
+  uint32_t offset;
+  bool inside;
 };
 
 // Row `number` of a compact slice, which is one run and has 31-bit places: a third of what row_at() takes.
 template <bool kFolds, typename Word>
 __device__ __forceinline__ CompactRow compact_row(const Slice<Word>& s, uint32_t number) {
-  CompactRow row{0, 0, true, true};
+  CompactRow row{0, 0, true};
   uint32_t source = 0, rest = number;
 #pragma unroll
   for (int a = 1; a < kMaxAxes; ++a) {
     if (a >= s.rank) break;
     const DeviceAxis& axis = s.axes[a];
     const uint32_t above = divide_by_several(axis.extent, rest);
-    const uint32_t index = rest - above * axis.extent.divisor;
-    uint32_t offset = index - axis.begin;
-    const bool inside = offset < axis.count;
-    if (kFolds) offset = static_cast<uint32_t>(folded_once(axis.fold, index));
-    source += offset * static_cast<uint32_t>(axis.step);
+    const uint32_t index = rest - above * axis.extent.divisor, offset = index - axis.begin;
+    const uint32_t place = kFolds ? static_cast<uint32_t>(folded_once(axis.fold, index)) : offset;
+    source += place * static_cast<uint32_t>(axis.step);
+    row.inside = row.inside && offset < axis.count;
+    if (a == 1) row.offset = offset;
     rest = above;
-    if (a == 1) {
-      row.index = index;
-      row.inside = inside;
-    } else {
-      row.others_inside = row.others_inside && inside;
-    }
   }
   row.source = static_cast<int32_t>(source);
-  row.inside = row.inside && row.others_inside;
   return row;
 }
 
@@ -159,10 +152,8 @@ __device__ __forceinline__ CompactRow compact_row(const Slice<Word>& s, uint32_t
 template <bool kFolds, typename Word>
 __device__ __forceinline__ CompactRow row_after(const Slice<Word>& s, const CompactRow& row, uint32_t number) {
   const DeviceAxis& rows = s.axes[1];
-  const uint32_t index = row.index + 1, before = row.index - rows.begin, offset = index - rows.begin;
-  const bool steps = kFolds ? before < rows.count && offset < rows.count : index < rows.extent.divisor;
-  if (!steps) return compact_row<kFolds>(s, number + 1);
-  return {row.source + rows.step, index, row.others_inside && offset < rows.count, row.others_inside};
+  if (row.inside && row.offset + 1 < rows.count) return {row.source + rows.step, row.offset + 1, true};
+  return compact_row<kFolds>(s, number + 1);
 }
 
 // Where a thread's vector lies: word k of it is element first + k of the run, for k in [begin, end).

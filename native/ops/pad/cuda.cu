@@ -158,7 +158,7 @@ Status launch_slice(const Problem& p, const Moves<Word>& b, Stream stream) {
                            stream, s, source_vectors(s));
     }
   }
-  // Larger words have fewer edges than a copy can hide.
+  // Vectors of larger words have few enough words at an edge to look at each.
   if constexpr (sizeof(Word) <= 2) {
     if (s.compact && !s.folds && s.axes[0].count >= kVectorBytes / sizeof(Word)) {
       return launch_kernel("pad kernel", write_filled<Word>, blocks_for(s.threads, kFillThreads), kFillThreads, 0,

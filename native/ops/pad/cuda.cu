@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Pad on CUDA: a thread owns one aligned 16-byte vector of the destination. Where every element has one source the
 // vector is copied, shifted into place; elsewhere its words are gathered or summed: by the thread itself where elements
-// have few images (cuda_images.cuh). Small tensors are staged (cuda_tiles.cuh).
+// have few images (cuda_images.cuh). Where the destination is one run its rows are found in 32 bits, and edges of short
+// words are joined from two copies (cuda_rows.cuh). Small tensors are staged (cuda_tiles.cuh).
 #include "core/checked.h"
 #include "ops/pad/cuda_images.cuh"
 #include "ops/pad/cuda_rows.cuh"

@@ -325,6 +325,29 @@ def test_every_dtype_is_moved(rng: np.random.Generator, word: Any, mode: str) ->
         assert_same_bits(bits(actual), oracle.pad(bits(values), low, high, mode, pattern))
 
 
+@MODE
+@pytest.mark.parametrize("word", [np.uint8, np.int16, np.int32, np.int64], ids=lambda word: np.dtype(word).name)
+def test_rows_begin_anywhere(place: Place, rng: np.random.Generator, word: Any, mode: str) -> None:
+    """Input, output and their rows at every distance from a 16-byte boundary, with nothing written beside them."""
+    itemsize = np.dtype(word).itemsize
+    for offset in range(16 // itemsize):
+        other = int(rng.integers(0, 16 // itemsize))
+        shape = (2, 4, int(rng.integers(40, 75)))
+        low, high = ((0, *map(int, rng.integers((-1, -9), (3, 30)))) for _ in range(2))
+        values = rng.integers(0, 100, shape).astype(word)
+        expected = oracle.pad(values, low, high, mode, 77)
+        held = rng.integers(0, 100, values.size + 16).astype(word)
+        held[offset : offset + values.size] = values.ravel()
+        input = place.array(held)[offset : offset + values.size].reshape(shape)
+        target = place.poisoned((expected.size + 16,), word, 0xA5)
+        output = target[other : other + expected.size].reshape(expected.shape)
+        pybaracuda.pad(input, low, high, mode, value=77, out=output)
+        written = place.numpy(target)
+        assert_same_bits(written[other : other + expected.size].reshape(expected.shape), expected)
+        beside = np.concatenate([written[:other], written[other + expected.size :]])
+        assert np.all(beside.view(np.uint8) == 0xA5)
+
+
 @pytest.mark.parametrize(
     ("word", "value"), [(np.uint8, -1), (np.uint8, 256), (np.int32, 0.5), (np.bool_, 2), (np.int64, float("nan"))]
 )

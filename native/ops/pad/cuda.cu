@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Pad on CUDA: a thread owns one aligned 16-byte vector of the destination. Where every element has one source the
 // vector is copied, shifted into place; elsewhere its words are gathered or summed: by the thread itself where elements
-// have few images (cuda_images.cuh). Small tensors are staged (cuda_tiles.cuh).
+// have few images (cuda_images.cuh). Where the destination is one run its rows are found in 32 bits, and edges of short
+// words are joined from two copies (cuda_rows.cuh). Small tensors are staged (cuda_tiles.cuh).
 #include "core/checked.h"
 #include "ops/pad/cuda_images.cuh"
+#include "ops/pad/cuda_rows.cuh"
 #include "ops/pad/cuda_slice.cuh"
 #include "ops/pad/cuda_tiles.cuh"
 
@@ -150,6 +152,19 @@ Status launch_slice(const Problem& p, const Moves<Word>& b, Stream stream) {
     BARACUDA_RETURN_IF_FAILED(blocks_that_share(tiles, &blocks));
     return launch_kernel("staged pad kernel", write_tiles<Word, false>, blocks, kTileThreads, tiles.shared_bytes,
                          stream, s, tiles);
+  }
+  if constexpr (sizeof(Word) < kVectorBytes) {
+    if (s.compact && s.folds) {
+      return launch_kernel("pad kernel", write_folded<Word>, blocks_for(s.threads, kFoldThreads), kFoldThreads, 0,
+                           stream, s, source_vectors(s));
+    }
+  }
+  // Vectors of larger words have few enough words at an edge to look at each.
+  if constexpr (sizeof(Word) <= 2) {
+    if (s.compact && !s.folds && s.axes[0].count >= kVectorBytes / sizeof(Word)) {
+      return launch_kernel("pad kernel", write_filled<Word>, blocks_for(s.threads, kFillThreads), kFillThreads, 0,
+                           stream, s, source_vectors(s));
+    }
   }
   const int threads = s.folds ? kMoveThreads<true> : kMoveThreads<false>;
   return launch_kernel("pad kernel", s.folds ? write_vectors<Word, true> : write_vectors<Word, false>,

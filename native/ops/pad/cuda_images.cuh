@@ -398,11 +398,40 @@ __device__ __forceinline__ void write_rows(const Slice<T>& s, const ImageSums& s
   }
 }
 
-// A load that is neither put off nor left out: it is on its way while other lanes sum an edge.
-__device__ __forceinline__ uint4 begin_load(const uint4* from) {
-  uint4 v;
-  asm volatile("ld.global.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(from));
-  return v;
+// A thread's vector and its first piece: word 0 is at `source` + `position` words, if the piece is inside, and the
+// piece ends before word `split`.
+struct VectorStart {
+  Span span;
+  int64_t source;
+  uint32_t position;
+  int32_t split;
+};
+
+template <typename T>
+__device__ __forceinline__ VectorStart vector_start(const Slice<T>& s, uint32_t thread) {
+  VectorStart start;
+  if (!s.compact) {
+    const Run<T> run = run_of<false>(s, thread);
+    start.span = span_of<T>(run.slot, run.destination, s.run_extent);
+    const Pieces pieces = first_piece_of<false>(s, start.span, run.row);
+    start.source = pieces.first.source;
+    start.position = pieces.first.position;
+    start.split = pieces.split;
+    return start;
+  }
+  constexpr int32_t kBytes = sizeof(T), kWords = kVectorBytes / kBytes;
+  const DeviceAxis& inner = s.axes[0];
+  const int32_t first = static_cast<int32_t>(thread) * kWords - s.head;
+  start.span = {s.destination + static_cast<int64_t>(first) * kBytes, first, max(-first, 0),
+                min(static_cast<int32_t>(s.run_extent) - first, kWords)};
+  const uint32_t number = divide_by_several(inner.extent, static_cast<uint32_t>(max(first, 0)));
+  const int32_t extent = static_cast<int32_t>(inner.extent.divisor);
+  const int32_t column = first - static_cast<int32_t>(number) * extent;
+  const CompactRow row = compact_row<false>(s, number);
+  start.source = static_cast<int64_t>(row.source) * kBytes;
+  start.position = row.inside ? static_cast<uint32_t>(column) - inner.begin : kOutside;
+  start.split = extent - column;
+  return start;
 }
 
 template <typename T>
@@ -410,19 +439,17 @@ __global__ void __launch_bounds__(kImageThreads, kImageBlocks)
     write_image_sums(const __grid_constant__ Slice<T> s, const __grid_constant__ ImageSums sums) {
   constexpr int32_t kWords = kVectorBytes / sizeof(T);
   uint32_t thread = blockIdx.x * kImageThreads + threadIdx.x;
-  const Run<T> run = run_of<false>(s, thread);
-  const Span span = span_of<T>(run.slot, run.destination, s.run_extent);
+  const VectorStart piece = vector_start(s, thread);
+  const Span& span = piece.span;
   if (thread >= s.threads || span.begin >= span.end) return;
-  const Pieces pieces = first_piece_of<false>(s, span, run.row);
-  const Stretch& piece = pieces.first;
   const uint32_t count = s.axes[0].count;
   const int64_t source = piece.source + piece.position * static_cast<int64_t>(sizeof(T));
   const uint32_t shift = static_cast<uint32_t>(reinterpret_cast<uint64_t>(s.source) + source) % kVectorBytes;
   const int64_t aligned = source - shift;
-  const bool is_copy = span.begin == 0 && span.end == kWords && pieces.split >= kWords && piece.position < count &&
+  const bool is_copy = span.begin == 0 && span.end == kWords && piece.split >= kWords && piece.position < count &&
                        count - piece.position >= kWords && aligned >= s.readable_begin &&
                        aligned + 2 * kVectorBytes <= s.readable_end;
-  if (!is_copy && (piece.position == kOutside || pieces.split < span.end)) {
+  if (!is_copy && (piece.position == kOutside || piece.split < span.end)) {
     // These are few: what they need is found anew, as keeping it would cost the others their registers.
     forget(&thread);
     write_rows(s, sums, thread);

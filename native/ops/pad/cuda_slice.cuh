@@ -15,6 +15,16 @@ constexpr int kVectorBytes = 16;
 constexpr int64_t kSliceElements = int64_t{1} << 30;
 constexpr int kMaxAxes = kMaxRank + 1;
 
+// fold() without a branch, where no pad is wider than the period: positions count from index `origin`, results from the
+// window's begin. Each mode, and an axis that does not repeat, has numbers that make the steps it does not need do
+// nothing.
+struct Fold {
+  uint32_t origin;
+  int32_t lowest, highest;
+  uint32_t period;
+  int32_t mirror, shift;
+};
+
 // An axis as a thread needs it; strides in bytes. Source places count from the begin of the window, which is source
 // index `first` (0 where the axis does not repeat: nobody asks).
 struct DeviceAxis {
@@ -25,6 +35,8 @@ struct DeviceAxis {
   uint32_t origin, first;
   bool repeats;
   int8_t place;  // among the axes that repeat, in the order of sums
+  int32_t step;  // source_stride in elements, of a compact slice
+  Fold fold;     // likewise
 };
 
 // What one launch writes. The innermost axes that are contiguous in the destination make up a run, which is cut into
@@ -43,6 +55,8 @@ struct Slice {
   bool folds;                            // whether the rule says what stands outside the window
   int8_t repeating;                      // axes that repeat
   bool inner_is_last;                    // whether the innermost axis comes last in the order of sums, or has no images
+  bool compact;                          // whether compact_row() finds its rows
+  int32_t head;                          // elements from an aligned vector's begin to the destination
   Word value;
 };
 
@@ -90,6 +104,56 @@ __device__ __forceinline__ Row row_at(const Slice<Word>& s, uint32_t element, Ro
     rest = above;
   }
   return row;
+}
+
+__device__ __forceinline__ int32_t folded_once(const Fold& fold, uint32_t index) {
+  const int32_t position = min(max(static_cast<int32_t>(index - fold.origin), fold.lowest), fold.highest);
+  // A negative number is a large one here, and so is one below the period less the period.
+  const uint32_t below = static_cast<uint32_t>(position);
+  const uint32_t above = min(below, below + fold.period);
+  const int32_t within = static_cast<int32_t>(min(above, above - fold.period));
+  return min(within, fold.mirror - within) + fold.shift;
+}
+
+__device__ __forceinline__ uint32_t divide_by_several(const Divider& by, uint32_t n) {
+  return __umulhi(n, by.multiplier) >> by.shift;
+}
+
+// A row of a compact slice: `source` is the place of the first column of its window, in elements, `offset` that of the
+// row in the window of its innermost axis, and `inside` whether it is inside all windows.
+struct CompactRow {
+  int32_t source;
+  uint32_t offset;
+  bool inside;
+};
+
+// Row `number` of a compact slice, which is one run and has 31-bit places: a third of what row_at() takes.
+template <bool kFolds, typename Word>
+__device__ __forceinline__ CompactRow compact_row(const Slice<Word>& s, uint32_t number) {
+  CompactRow row{0, 0, true};
+  uint32_t source = 0, rest = number;
+#pragma unroll
+  for (int a = 1; a < kMaxAxes; ++a) {
+    if (a >= s.rank) break;
+    const DeviceAxis& axis = s.axes[a];
+    const uint32_t above = divide_by_several(axis.extent, rest);
+    const uint32_t index = rest - above * axis.extent.divisor, offset = index - axis.begin;
+    const uint32_t place = kFolds ? static_cast<uint32_t>(folded_once(axis.fold, index)) : offset;
+    source += place * static_cast<uint32_t>(axis.step);
+    row.inside = row.inside && offset < axis.count;
+    if (a == 1) row.offset = offset;
+    rest = above;
+  }
+  row.source = static_cast<int32_t>(source);
+  return row;
+}
+
+// The row after `row`, which is `number`: one step further, but for few rows.
+template <bool kFolds, typename Word>
+__device__ __forceinline__ CompactRow row_after(const Slice<Word>& s, const CompactRow& row, uint32_t number) {
+  const DeviceAxis& rows = s.axes[1];
+  if (row.inside && row.offset + 1 < rows.count) return {row.source + rows.step, row.offset + 1, true};
+  return compact_row<kFolds>(s, number + 1);
 }
 
 // Where a thread's vector lies: word k of it is element first + k of the run, for k in [begin, end).
@@ -203,6 +267,22 @@ __device__ __forceinline__ uint4 shifted(const uint4& low, const uint4& high, ui
           __funnelshift_r(b3, b4, bits)};
 }
 
+// A load that is neither put off nor left out: it is on its way while other lanes see to an edge.
+__device__ __forceinline__ uint4 begin_load(const uint4* from) {
+  uint4 v;
+  asm volatile("ld.global.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(from));
+  return v;
+}
+
+// The same where `reads`; else the vector holds anything.
+__device__ __forceinline__ uint4 begin_load_if(const uint4* from, bool reads) {
+  uint4 v;
+  asm volatile("{\n.reg .pred reads;\nsetp.ne.u32 reads, %5, 0;\n@reads ld.global.v4.u32 {%0, %1, %2, %3}, [%4];\n}"
+               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+               : "l"(from), "r"(static_cast<uint32_t>(reads)));
+  return v;
+}
+
 // A whole vector that lies inside, in one row, with its source in one piece. False when it is none.
 template <typename Word>
 __device__ __forceinline__ bool copy_vector(const Slice<Word>& s, const Span& span, const Pieces& pieces) {
@@ -280,6 +360,37 @@ void set_source(const Problem& p, const Word* source, Slice<Word>* s) {
   s->readable_end = (highest + 1) * kBytes;
 }
 
+// Whether compact_row() and folded_once() do for a slice; gives its axes their steps.
+template <typename Word>
+bool make_compact(const Problem& p, Slice<Word>* s) {
+  constexpr int64_t kBytes = sizeof(Word), kMost = INT32_MAX / 2;
+  if (s->runs > 1 || s->axes_in_run < s->rank || !s->dense_rows) return false;
+  if ((s->readable_end - s->readable_begin) / kBytes > INT32_MAX - kVectorBytes) return false;
+  for (int32_t a = 0; a < s->rank; ++a) {
+    DeviceAxis& device = s->axes[a];
+    const int64_t step = device.source_stride / kBytes;
+    if (device.extent.divisor < 2 || step > INT32_MAX || step < INT32_MIN) return false;
+    device.step = static_cast<int32_t>(step);
+    const Axis& axis = p.axes[p.rank - 1 - a];
+    const int64_t period = axis.rule.period;
+    device.fold = {device.begin, INT32_MIN, INT32_MAX, 0, INT32_MAX, 0};
+    if (p.outside != Outside::kFold || !axis.repeats) continue;
+    if (axis.kept > kMost) return false;
+    device.fold.origin = device.origin;
+    device.fold.shift = static_cast<int32_t>(device.padded.low - device.first);
+    if (period == 0) {
+      device.fold.lowest = 0;
+      device.fold.highest = static_cast<int32_t>(axis.kept) - 1;
+      continue;
+    }
+    const int64_t lowest = -axis.origin, highest = axis.extent - 1 - axis.origin;
+    if (period > kMost || lowest < -period || highest >= 2 * period) return false;
+    device.fold.period = static_cast<uint32_t>(period);
+    if (axis.rule.mirror != 0) device.fold.mirror = static_cast<int32_t>(axis.rule.mirror);
+  }
+  return true;
+}
+
 template <typename Word>
 Slice<Word> make_slice(const Problem& p, const Word* source, Word* destination, Word value) {
   constexpr int64_t kBytes = sizeof(Word), kWords = kVectorBytes / kBytes;
@@ -318,6 +429,9 @@ Slice<Word> make_slice(const Problem& p, const Word* source, Word* destination, 
   s.slots = Divider((kWords - 1 + run + kWords - 1) / kWords);
   s.threads = s.runs * s.slots.divisor;
   set_source(p, source, &s);
+  s.head = static_cast<int32_t>(reinterpret_cast<uint64_t>(destination) % kVectorBytes / kBytes);
+  s.compact = make_compact(p, &s);
+  if (s.compact) s.threads = static_cast<uint32_t>(ceil_div(s.head + run, kWords));
   return s;
 }
 

@@ -220,22 +220,19 @@ struct Side {
   // What a segment's rows need of its own tensor.
   template <int V>
   __device__ __forceinline__ Columns<T, V> of_segment(int32_t key, int32_t column) const {
-    if (kReduces || Fold::kSegments == 0 || key == num_segments) return {};
-    return load<V>(s + static_cast<int64_t>(key) * d + column);
+    if (kReduces || Fold::kSegments == 0) return {};
+    return load<V>(s + place(key, column));
   }
   template <int V>
   __device__ __forceinline__ void finish_row(int32_t row, int32_t column, const State<Fold, V>& state,
                                              const Columns<T, V>& segment) const {
+    static_assert(Fold::kRows == 1);
     const int64_t at = place(row, column);
-    Columns<T, V> values, mine{}, other{};
-    if constexpr (Fold::kReadsRowsAgain) {
-      mine = load<V>(x + at);
-      if constexpr (Fold::kRows > 1) other = load<V>(y + at);
-    }
+    Columns<T, V> values, mine{};
+    if constexpr (Fold::kReadsRowsAgain) mine = load<V>(x + at);
 #pragma unroll
     for (int k = 0; k < V; ++k) {
-      values.at[k] =
-          Fold::value(state.first.at[k], state.second.at[k], segment.at[k], mine.at[k], other.at[k], row);
+      values.at[k] = Fold::value(state.first.at[k], state.second.at[k], segment.at[k], mine.at[k], T{}, row);
     }
     store<V>(result + at, values);
   }
@@ -470,7 +467,7 @@ __global__ void __launch_bounds__(kThreads, blocks_per_multiprocessor(sizeof(typ
 #pragma unroll
       for (int i = 0; i < 3 * kRowsInFlight; i += kRowsInFlight) ring.fetch(list, i, piece + i, stop);
       State<Fold, V> state{};
-      Columns<T, V> segment = load<V>(side.s + side.place(key, task.column));
+      Columns<T, V> segment = side.template of_segment<V>(key, task.column);
 #pragma unroll 1
       for (int32_t batch = piece, place = 0; batch < stop; batch += kRowsInFlight, place += kRowsInFlight) {
         Record records[kRowsInFlight + 1];
@@ -497,7 +494,7 @@ __global__ void __launch_bounds__(kThreads, blocks_per_multiprocessor(sizeof(typ
           piece = next;
           key = records[u + 1].key;
           // Read as early as possible: the piece's rows are on their way.
-          if (next != stop) segment = load<V>(side.s + side.place(key, task.column));
+          if (next != stop) segment = side.template of_segment<V>(key, task.column);
         }
       }
       piece = stop;

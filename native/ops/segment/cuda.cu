@@ -36,8 +36,7 @@ Status enqueue_pieces(const Side<Name>& side, const List& list, const Parts<Rule
                                            shape, list, parts, tasks));
   } else {
     BARACUDA_RETURN_IF_FAILED(launch_early("segment piece kernel", select_pieces<Name, V>, blocks_for(tasks, 1),
-                                           kThreads, shape.groups() * kRingRecords * sizeof(Record), stream, side,
-                                           shape, list, parts));
+                                           kThreads, 0, stream, side, shape, list, parts));
   }
   // No segment of several pieces.
   if (list.n <= list.piece_rows()) return Status::kOk;

@@ -362,74 +362,58 @@ template <int V, class Name>
 __device__ __forceinline__ void finish_rows(const Side<Name>& side, const List& list, int32_t begin, int32_t end,
                                             int32_t column, const State<Rule<Name>, V>& state,
                                             const Columns<typename Name::Element, V>& segment) {
-  int32_t row = list.row(begin);
 #pragma unroll 1
-  for (int32_t rank = begin; rank < end; ++rank) {
-    // On its way while this row is written.
-    const int32_t following = list.row(rank + 1 < end ? rank + 1 : rank);
-    side.template finish_row<V>(row, column, state, segment);
-    row = following;
-  }
+  for (int32_t rank = begin; rank < end; ++rank) side.template finish_row<V>(list.row(rank), column, state, segment);
 }
 
-// Folds the rows of the ranks [begin, end), or reads none of them, and gives them zeros. Where registers hold them,
-// twice as many rows are on their way as elsewhere: a piece has more rows than a window, and others wait for it.
+// Folds the rows of the ranks [begin, end), or reads none of them, and gives them zeros.
 template <int V, class Name>
-__device__ __forceinline__ State<Rule<Name>, V> zero_rows(const Side<Name>& side, const List& list,
-                                                          const RecordRing& ring, int32_t begin, int32_t end,
-                                                          int32_t column, bool reads) {
+__device__ __forceinline__ State<Rule<Name>, V> zero_rows(const Side<Name>& side, const List& list, int32_t begin,
+                                                          int32_t end, int32_t column, bool reads) {
   using T = typename Name::Element;
-  constexpr int kTogether = sizeof(T) * V > 8 ? kRowsInFlight : 2 * kRowsInFlight;
   State<Rule<Name>, V> state{};
-  // The last reads of the ring are done.
-  __syncwarp(ring.lanes);
-#pragma unroll 1
-  for (int i = 0; i < kRingRecords; i += kRowsInFlight) ring.fetch(list, i, begin + i, end);
-#pragma unroll 1
-  for (int32_t batch = begin, place = 0; batch < end; batch += kTogether, place += kTogether) {
-    const int32_t left = end - batch;
-    Words<T, V> values[kTogether];
-    ring.wait();
-    const Record* now = ring.at(place);
-    int32_t rows[kTogether];
-    // Beyond the end the first row again, without a branch: all loads are issued together.
+  // Beyond the end the last row again: all loads are issued together.
+  int32_t rows[kRowsInFlight];
 #pragma unroll
-    for (int u = 0; u < kTogether; ++u) rows[u] = now[u < left ? u : 0].row;
+  for (int u = 0; u < kRowsInFlight; ++u) rows[u] = list.row(begin + u < end ? begin + u : end - 1);
+#pragma unroll 1
+  for (int32_t batch = begin; batch < end; batch += kRowsInFlight) {
+    Words<T, V> values[kRowsInFlight];
+    int32_t following[kRowsInFlight];
 #pragma unroll
-    for (int u = 0; u < kTogether; ++u) {
+    for (int u = 0; u < kRowsInFlight; ++u) {
       values[u] = Words<T, V>{};
       if (reads) values[u] = load_words<V>(side.x + side.place(rows[u], column));
-      side.template drop_row<V>(rows[u], column);
-    }
-    __syncwarp(ring.lanes);
-#pragma unroll 1
-    for (int i = kRingRecords; i < kRingRecords + kTogether; i += kRowsInFlight) {
-      ring.fetch(list, place + i, batch + i, end);
     }
 #pragma unroll
-    for (int u = 0; u < kTogether; ++u) {
-      if (u >= left) break;
-      // By ranks, which are in the order of the rows.
+    for (int u = 0; u < kRowsInFlight; ++u) {
+      const int32_t rank = batch + kRowsInFlight + u;
+      following[u] = list.row(rank < end ? rank : end - 1);
+    }
+#pragma unroll
+    for (int u = 0; u < kRowsInFlight; ++u) side.template drop_row<V>(rows[u], column);
+#pragma unroll
+    for (int u = 0; u < kRowsInFlight; ++u) {
+      if (batch + u >= end) break;
       const Columns<T, V> row = bits_as<Columns<T, V>>(values[u]);
-      state.add(row, row, batch + u, u == 0 && batch == begin);
+      state.add(row, row, rows[u], batch + u == begin);
     }
-  }
 #pragma unroll
-  for (int k = 0; k < V; ++k) state.second.at[k] = list.row(state.second.at[k]);
+    for (int u = 0; u < kRowsInFlight; ++u) rows[u] = following[u];
+  }
   return state;
 }
 
 // Windows of rules that distribute and need not read rows again. What belongs to no segment or to one of several pieces
 // lies at a window's ends and gets zeros as it is read; the join knows the few rows that get more. Between them are
 // whole segments, whose rows are written where the segment ends: that is code for each row of a batch, and what is
-// needed to load rows ahead, not their records alone, would not fit the instruction cache beside it.
+// needed to load ahead would not fit the instruction cache beside it.
 template <class Name, int V>
 __global__ void __launch_bounds__(kThreads, blocks_per_multiprocessor(sizeof(typename Name::Element) * V, V))
     select_pieces(Side<Name> side, Shape shape, List list, Parts<Rule<Name>> parts) {
   using T = typename Name::Element;
   using Fold = Rule<Name>;
   static_assert(!Side<Name>::kReduces && Fold::kRows == 1 && !Fold::kReadsRowsAgain);
-  extern __shared__ __align__(16) unsigned char shared_bytes[];
   wait_for_kernel_before();
   let_kernel_after_start();
   for (int64_t block = blockIdx.x; block < shape.tasks; block += gridDim.x) {
@@ -438,7 +422,6 @@ __global__ void __launch_bounds__(kThreads, blocks_per_multiprocessor(sizeof(typ
     int32_t piece = list.boundary(task.begin);
     const int32_t end = list.boundary(task.end);
     if (piece >= end) continue;
-    const RecordRing ring(shape, task, side.d, V, reinterpret_cast<Record*>(shared_bytes));
     // A piece that is cut is longer than a window, so the segment of several pieces that begins here is the last one.
     const int32_t tail = list.key(task.end < list.n ? static_cast<int32_t>(task.end) : list.n - 1);
     int32_t whole_end = end;
@@ -456,27 +439,22 @@ __global__ void __launch_bounds__(kThreads, blocks_per_multiprocessor(sizeof(typ
         if (dropped && next <= piece) next = end;
         if (!dropped && next > piece + list.piece_rows()) next = piece + list.piece_rows();
         if (next > end) next = end;
-        const auto state = zero_rows<V>(side, list, ring, piece, next, task.column, !dropped);
+        const auto state = zero_rows<V>(side, list, piece, next, task.column, !dropped);
         if (!dropped) store_part(parts, list.slot(piece, list.begins[key] == piece) * side.d + task.column, state);
         piece = next;
         continue;
       }
       const int32_t stop = piece < whole_end ? whole_end : end;
-      // The last reads of the ring are done.
-      __syncwarp(ring.lanes);
-#pragma unroll
-      for (int i = 0; i < 3 * kRowsInFlight; i += kRowsInFlight) ring.fetch(list, i, piece + i, stop);
       State<Fold, V> state{};
       Columns<T, V> segment = side.template of_segment<V>(key, task.column);
 #pragma unroll 1
-      for (int32_t batch = piece, place = 0; batch < stop; batch += kRowsInFlight, place += kRowsInFlight) {
+      for (int32_t batch = piece; batch < stop; batch += kRowsInFlight) {
         Record records[kRowsInFlight + 1];
         Words<T, V> values[kRowsInFlight];
-        ring.wait();
-        ring.fetch(list, place + 3 * kRowsInFlight, batch + 3 * kRowsInFlight, stop);
 #pragma unroll
-        for (int u = 0; u < kRowsInFlight; ++u) records[u] = ring.at(place)[u];
-        records[kRowsInFlight] = *ring.at(place + kRowsInFlight);
+        for (int u = 0; u <= kRowsInFlight; ++u) {
+          records[u] = batch + u < list.n ? list.records[batch + u] : Record{-1, 0};
+        }
 #pragma unroll
         for (int u = 0; u < kRowsInFlight; ++u) {
           // Without a branch: the loads are issued together.

@@ -220,8 +220,8 @@ struct Side {
   // What a segment's rows need of its own tensor.
   template <int V>
   __device__ __forceinline__ Columns<T, V> of_segment(int32_t key, int32_t column) const {
-    if (kReduces || Fold::kSegments == 0) return {};
-    return load<V>(s + place(key, column));
+    if (kReduces || Fold::kSegments == 0 || key == num_segments) return {};
+    return load<V>(s + static_cast<int64_t>(key) * d + column);
   }
   template <int V>
   __device__ __forceinline__ void finish_row(int32_t row, int32_t column, const State<Fold, V>& state,

@@ -312,6 +312,47 @@ def test_mean_of_many_ones_is_one(place: Place, dtype: Any, form: str) -> None:
     assert_same_bits(forward(place, rows, "mean")[0], np.ones((1, 2), dtype))
 
 
+@pytest.mark.parametrize("num_segments", [1, 300, 4096, 100_000])
+def test_mean_gradient_counts_the_rows_of_every_segment(
+    place: Place, rng: np.random.Generator, num_segments: int
+) -> None:
+    """More rows than are counted together, on more segments than that keeps track of, and a third on one of them."""
+    count = 20_000
+    ids = rng.integers(-2, num_segments + 2, count)
+    ids[rng.random(count) < 0.3] = num_segments // 2
+    rows = Rows(np.zeros((count, 2), np.float32), ids, num_segments, "unsorted", np.int64)
+    gradient = rng.integers(-100, 100, (num_segments, 2)).astype(np.float32)
+    valid = (ids >= 0) & (ids < num_segments)
+    lengths = np.bincount(ids[valid], minlength=num_segments)
+    expected = np.zeros((count, 2), np.float32)
+    expected[valid] = gradient[ids[valid]] / lengths[ids[valid], None].astype(np.float32)
+    assert_same_bits(backward(place, rows, "mean", gradient), expected)
+
+
+@FORM
+@pytest.mark.parametrize("count", [6000, 300_000])
+def test_gradient_of_segments_around_the_length_of_a_piece(
+    place: Place, rng: np.random.Generator, form: str, count: int
+) -> None:
+    """Segments of one piece and of several in turns, between rows that are dropped: each begins anywhere."""
+    lengths = rng.choice([1, 2, 3, 7, 31, 32, 33, 64, 65, 255, 256, 257, 300, 511, 513, 1000], 2 * count // 31)
+    num_segments = int(np.searchsorted(np.cumsum(lengths), count * 9 // 10))
+    kept = np.repeat(np.arange(num_segments), lengths[:num_segments])
+    before = int(rng.integers(1, count - len(kept)))
+    ids = np.concatenate([np.full(before, -1), kept, np.full(count - before - len(kept), num_segments)])
+    if form == "unsorted":
+        ids = rng.permutation(ids)
+    rows = Rows(rng.integers(0, 50, (count, 3)).astype(np.float32), ids, num_segments, form, np.int32)
+    gradient = rng.integers(1, 100, (num_segments, 3)).astype(np.float32)
+    expected = np.zeros((count, 3), np.float32)
+    for column in range(3):
+        # The first row of each segment, with larger values before smaller ones.
+        order = np.lexsort((np.arange(count), -rows.input[:, column], ids))
+        begins = order[np.searchsorted(ids[order], np.arange(num_segments))]
+        expected[begins, column] = gradient[:, column]
+    assert_same_bits(backward(place, rows, "max", gradient, input=rows.input), expected)
+
+
 @FORM
 def test_product_gradient_at_zeros(place: Place, dtype: Any, form: str) -> None:
     values = np.array([2, 3, 0, 4, 0, 5, 0, -0.0, 6, 7, 0.5], dtype).reshape(-1, 1)

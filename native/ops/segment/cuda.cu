@@ -47,9 +47,6 @@ Status enqueue_pieces(const Side<Name>& side, const List& list, const Parts<Rule
   if constexpr (kSingly && !Side<Name>::kReduces) {
     return launch_early("segment finish kernel", distribute_parts<Name, V>, blocks_for(shape.tasks, 1), kThreads, 0,
                         stream, side, shape, list, parts);
-  } else if constexpr (!Side<Name>::kReduces) {
-    return launch_early("segment finish kernel", finish_parts<Name, V>, blocks_for(shape.tasks, 1), kThreads, 0, stream,
-                        side, shape, list, parts);
   }
   return Status::kOk;
 }

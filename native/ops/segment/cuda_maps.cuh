@@ -28,40 +28,69 @@ struct Keys {
   __device__ __forceinline__ int32_t begin(int64_t key) const { return rank_of_offset(index[key], n); }
 };
 
-// Up to so many segments a block counts for itself first, in 32 KiB of shared memory.
-constexpr int32_t kSharedCounts = 8192;
-// Beyond that, additions of one warp to one segment go together for so many segments a warp: a hot segment is soon
-// among them.
-constexpr int kMergedKeys = 4;
-// Rows of a block that counts for itself: few blocks have few sums to pass on.
-constexpr int64_t kCountRows = 16 * kMapThreads;
+// A block counts for itself first, in a table with room for the segments of all its rows, so that a hot segment is
+// passed on once by each block and not by each row. A segment that finds its places taken goes without.
+constexpr int kCountThreads = 1024;
+constexpr int kCountRows = 4;  // of a thread
+constexpr int kTallyBits = 12;
+constexpr int kTallies = 1 << kTallyBits;
+constexpr int kTallyPlaces = 4;
+static_assert(kTallies >= kCountThreads * kCountRows);
 
-__global__ void __launch_bounds__(kMapThreads) count_rows(Keys keys, int32_t* counts) {
-  __shared__ int32_t mine[kSharedCounts];
+struct Tallies {
+  int32_t keys[kTallies];  // -1 where there is none
+  int32_t counts[kTallies];
+
+  // Whether there was a place for the key.
+  __device__ __forceinline__ bool add(int32_t key) {
+    uint32_t at = static_cast<uint32_t>(key) * 0x9e3779b9u >> (32 - kTallyBits);
+    for (int place = 0; place < kTallyPlaces; ++place, at = (at + 1) % kTallies) {
+      int32_t holder = *static_cast<const volatile int32_t*>(keys + at);
+      if (holder < 0) {
+        holder = atomicCAS(keys + at, -1, key);
+        if (holder < 0) holder = key;
+      }
+      if (holder != key) continue;
+      atomicAdd(counts + at, 1);
+      return true;
+    }
+    return false;
+  }
+};
+
+// By a kernel, not by a memset: the count is a dependent launch.
+__global__ void __launch_bounds__(kCountThreads) clear_counts(int32_t num_segments, int32_t* counts) {
+  let_kernel_after_start();
+  for (int64_t key = grid_thread(); key < num_segments; key += grid_threads()) counts[key] = 0;
+}
+
+// The first launch of the call, which clears the counts, began after the ids were there: all that touches no count is
+// done beside it.
+__global__ void __launch_bounds__(kCountThreads) count_rows(Keys keys, int32_t* counts) {
+  let_kernel_after_start();
+  __shared__ Tallies tallies;
   const int32_t num_segments = keys.index.num_segments;
-  const bool shares = num_segments <= kSharedCounts;
-  for (int32_t i = threadIdx.x; shares && i < num_segments; i += kMapThreads) mine[i] = 0;
+  int32_t mine[kCountRows];
+#pragma unroll
+  for (int u = 0; u < kCountRows; ++u) {
+    const int64_t row = (int64_t{blockIdx.x} * kCountRows + u) * kCountThreads + threadIdx.x;
+    const int32_t key = keys.index.key(row < keys.n ? row : keys.n - 1);
+    mine[u] = row < keys.n ? key : num_segments;
+  }
+  for (int i = threadIdx.x; i < kTallies; i += kCountThreads) tallies.keys[i] = -1, tallies.counts[i] = 0;
   __syncthreads();
-  const int lane = threadIdx.x % 32;
-  for (int64_t first = int64_t{blockIdx.x} * kMapThreads; first < keys.n; first += grid_threads()) {
-    const int64_t row = first + threadIdx.x;
-    const int32_t key = row < keys.n ? keys(row) : num_segments;
-    if (shares) {
-      if (key < num_segments) atomicAdd(mine + key, 1);
-      continue;
-    }
-    uint32_t left = __ballot_sync(0xffffffffu, key < num_segments);
-    for (int merged = 0; merged < kMergedKeys && left != 0; ++merged) {
-      const int leader = __ffs(left) - 1;
-      const uint32_t equals = __ballot_sync(0xffffffffu, key == __shfl_sync(0xffffffffu, key, leader)) & left;
-      if (lane == leader) atomicAdd(counts + key, __popc(equals));
-      left &= ~equals;
-    }
-    if ((left >> lane & 1) != 0) atomicAdd(counts + key, 1);
+#pragma unroll
+  for (int u = 0; u < kCountRows; ++u) {
+    if (mine[u] != num_segments && tallies.add(mine[u])) mine[u] = num_segments;
+  }
+  wait_for_kernel_before();
+#pragma unroll
+  for (int u = 0; u < kCountRows; ++u) {
+    if (mine[u] != num_segments) atomicAdd(counts + mine[u], 1);
   }
   __syncthreads();
-  for (int32_t i = threadIdx.x; shares && i < num_segments; i += kMapThreads) {
-    if (mine[i] != 0) atomicAdd(counts + i, mine[i]);
+  for (int i = threadIdx.x; i < kTallies; i += kCountThreads) {
+    if (tallies.counts[i] != 0) atomicAdd(counts + tallies.keys[i], tallies.counts[i]);
   }
 }
 
@@ -131,8 +160,12 @@ template <int V, class Name>
 Status enqueue_map(const Problem& p, const Keys& keys, const Buffers<Name>& b, const int32_t* counts, Stream stream) {
   int32_t lanes = 1;
   while (lanes < 32 && lanes * V < p.d) lanes *= 2;
-  return launch_kernel("segment map kernel", map_rows<Name, V>, blocks_for(p.n, kMapThreads / lanes * kMapRows),
-                       kMapThreads, 0, stream, keys, p.d, lanes, counts, b);
+  const uint32_t blocks = blocks_for(p.n, kMapThreads / lanes * kMapRows);
+  // The first launch of a call must not overlap what the caller enqueued before.
+  return counts != nullptr ? launch_early("segment map kernel", map_rows<Name, V>, blocks, kMapThreads, 0, stream, keys,
+                                          p.d, lanes, counts, b)
+                           : launch_kernel("segment map kernel", map_rows<Name, V>, blocks, kMapThreads, 0, stream,
+                                           keys, p.d, lanes, counts, b);
 }
 
 template <class Name>
@@ -140,17 +173,20 @@ Status enqueue_map(const Problem& p, const Buffers<Name>& b, void* workspace, St
   using T = typename Name::Element;
   const MapPlan<Name> plan(p, workspace);
   const Keys keys{Index(b.index, b.wide_index, p.num_segments), p.n, p.form == Form::kOffsets};
+  int32_t* counts = nullptr;
   if (Rule<Name>::kCounts && !keys.offsets) {
-    const size_t bytes = static_cast<size_t>(p.num_segments) * sizeof(int32_t);
-    BARACUDA_RETURN_IF_FAILED(enqueue_zeros(plan.counts, bytes, stream));
-    BARACUDA_RETURN_IF_FAILED(launch_kernel("segment count kernel", count_rows,
-                                            blocks_for(p.n, p.num_segments <= kSharedCounts ? kCountRows : kMapThreads),
-                                            kMapThreads, 0, stream, keys, plan.counts));
+    counts = plan.counts;
+    BARACUDA_RETURN_IF_FAILED(launch_kernel("segment clear kernel", clear_counts,
+                                            blocks_for(p.num_segments, kCountThreads), kCountThreads, 0, stream,
+                                            p.num_segments, counts));
+    BARACUDA_RETURN_IF_FAILED(launch_early("segment count kernel", count_rows,
+                                           blocks_for(p.n, kCountThreads * kCountRows), kCountThreads, 0, stream, keys,
+                                           counts));
   }
   constexpr int kWide = 16 / sizeof(T) < 4 ? 16 / sizeof(T) : 4;
   return columns_per_access(p.d, sizeof(T), addresses_of(b), kWide) == kWide
-             ? enqueue_map<kWide>(p, keys, b, plan.counts, stream)
-             : enqueue_map<1>(p, keys, b, plan.counts, stream);
+             ? enqueue_map<kWide>(p, keys, b, counts, stream)
+             : enqueue_map<1>(p, keys, b, counts, stream);
 }
 
 }  // namespace

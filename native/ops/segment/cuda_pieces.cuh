@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reductions of the sorted list on CUDA: groups of lanes own the pieces that begin in a window of ranks, a lane a few
-// columns. Segments of one piece are finished at once; the others' parts are joined by a second kernel, and a third
-// writes their rows where the result is one value a row.
+// columns. Segments of one piece are finished at once; the others' parts are joined by a second kernel.
 #pragma once
 
 #include "core/cuda_launch.cuh"
@@ -197,6 +196,11 @@ struct Side {
       : d(p.d), num_segments(p.num_segments), x(b.rows[0]), y(b.rows[1]), s(b.segments[0]), result(b.result),
         result_arg(b.result_arg), of_no_rows(b.of_no_rows), wide(b.wide_index) {}
 
+  // Where a row's or a segment's columns are: one multiplication, for no number is negative.
+  __device__ __forceinline__ int64_t place(int32_t row, int32_t column) const {
+    return static_cast<int64_t>(uint64_t{static_cast<uint32_t>(row)} * static_cast<uint32_t>(d)) + column;
+  }
+
   // A segment's result.
   template <int V>
   __device__ __forceinline__ void finish_segment(int32_t key, int32_t column, const State<Fold, V>& state,
@@ -222,22 +226,24 @@ struct Side {
   template <int V>
   __device__ __forceinline__ void finish_row(int32_t row, int32_t column, const State<Fold, V>& state,
                                              const Columns<T, V>& segment) const {
-    const int64_t at = static_cast<int64_t>(row) * d + column;
-    Columns<T, V> values, mine{}, other{};
-    if constexpr (Fold::kReadsRowsAgain) {
-      mine = load<V>(x + at);
-      if constexpr (Fold::kRows > 1) other = load<V>(y + at);
-    }
+    static_assert(Fold::kRows == 1);
+    const int64_t at = place(row, column);
+    Columns<T, V> values, mine{};
+    if constexpr (Fold::kReadsRowsAgain) mine = load<V>(x + at);
 #pragma unroll
     for (int k = 0; k < V; ++k) {
-      values.at[k] =
-          Fold::value(state.first.at[k], state.second.at[k], segment.at[k], mine.at[k], other.at[k], row);
+      values.at[k] = Fold::value(state.first.at[k], state.second.at[k], segment.at[k], mine.at[k], T{}, row);
     }
     store<V>(result + at, values);
   }
   template <int V>
   __device__ __forceinline__ void drop_row(int32_t row, int32_t column) const {
-    store<V>(result + static_cast<int64_t>(row) * d + column, Columns<T, V>{});
+    store<V>(result + place(row, column), Columns<T, V>{});
+  }
+  // What a segment of several pieces becomes, of rules whose rows have zeros by then but for the one that holds the
+  // column's value.
+  __device__ __forceinline__ void finish_holder(int32_t key, int32_t column, const State<Fold, 1>& state) const {
+    result[place(state.second.at[0], column)] = s[place(key, column)];
   }
 };
 
@@ -352,23 +358,62 @@ __global__ void __launch_bounds__(kThreads, blocks_per_multiprocessor(sizeof(typ
 }
 
 // Writes the rows of the ranks [begin, end), which are of one segment.
-template <int V, int kUnroll, class Name>
+template <int V, class Name>
 __device__ __forceinline__ void finish_rows(const Side<Name>& side, const List& list, int32_t begin, int32_t end,
                                             int32_t column, const State<Rule<Name>, V>& state,
                                             const Columns<typename Name::Element, V>& segment) {
-#pragma unroll kUnroll
+#pragma unroll 1
   for (int32_t rank = begin; rank < end; ++rank) side.template finish_row<V>(list.row(rank), column, state, segment);
 }
 
-// Windows of rules that distribute and need not read rows again. Less is in flight than where rules reduce: rows are
-// written where a segment ends, which is code for each row of a batch, and what is needed to load ahead would not fit
-// the instruction cache beside it.
+// Folds the rows of the ranks [begin, end), or reads none of them, and gives them zeros.
+template <int V, class Name>
+__device__ __forceinline__ State<Rule<Name>, V> zero_rows(const Side<Name>& side, const List& list, int32_t begin,
+                                                          int32_t end, int32_t column, bool reads) {
+  using T = typename Name::Element;
+  State<Rule<Name>, V> state{};
+  // Beyond the end the last row again: all loads are issued together.
+  int32_t rows[kRowsInFlight];
+#pragma unroll
+  for (int u = 0; u < kRowsInFlight; ++u) rows[u] = list.row(begin + u < end ? begin + u : end - 1);
+#pragma unroll 1
+  for (int32_t batch = begin; batch < end; batch += kRowsInFlight) {
+    Words<T, V> values[kRowsInFlight];
+    int32_t following[kRowsInFlight];
+#pragma unroll
+    for (int u = 0; u < kRowsInFlight; ++u) {
+      values[u] = Words<T, V>{};
+      if (reads) values[u] = load_words<V>(side.x + side.place(rows[u], column));
+    }
+#pragma unroll
+    for (int u = 0; u < kRowsInFlight; ++u) {
+      const int32_t rank = batch + kRowsInFlight + u;
+      following[u] = list.row(rank < end ? rank : end - 1);
+    }
+#pragma unroll
+    for (int u = 0; u < kRowsInFlight; ++u) side.template drop_row<V>(rows[u], column);
+#pragma unroll
+    for (int u = 0; u < kRowsInFlight; ++u) {
+      if (batch + u >= end) break;
+      const Columns<T, V> row = bits_as<Columns<T, V>>(values[u]);
+      state.add(row, row, rows[u], batch + u == begin);
+    }
+#pragma unroll
+    for (int u = 0; u < kRowsInFlight; ++u) rows[u] = following[u];
+  }
+  return state;
+}
+
+// Windows of rules that distribute and need not read rows again. What belongs to no segment or to one of several pieces
+// lies at a window's ends and gets zeros as it is read; the join knows the few rows that get more. Between them are
+// whole segments, whose rows are written where the segment ends: that is code for each row of a batch, and what is
+// needed to load ahead would not fit the instruction cache beside it.
 template <class Name, int V>
 __global__ void __launch_bounds__(kThreads, blocks_per_multiprocessor(sizeof(typename Name::Element) * V, V))
     select_pieces(Side<Name> side, Shape shape, List list, Parts<Rule<Name>> parts) {
   using T = typename Name::Element;
   using Fold = Rule<Name>;
-  static_assert(!Side<Name>::kReduces && Fold::kRows == 1);
+  static_assert(!Side<Name>::kReduces && Fold::kRows == 1 && !Fold::kReadsRowsAgain);
   wait_for_kernel_before();
   let_kernel_after_start();
   for (int64_t block = blockIdx.x; block < shape.tasks; block += gridDim.x) {
@@ -377,46 +422,60 @@ __global__ void __launch_bounds__(kThreads, blocks_per_multiprocessor(sizeof(typ
     int32_t piece = list.boundary(task.begin);
     const int32_t end = list.boundary(task.end);
     if (piece >= end) continue;
-    int32_t key = list.key(piece);
-    bool begins_segment = list.begins[key] == piece;
-    State<Fold, V> state{};
-    Columns<T, V> segment = side.template of_segment<V>(key, task.column);
-    for (int32_t batch = piece; batch < end; batch += kRowsInFlight) {
-      Record records[kRowsInFlight + 1];
-      Words<T, V> values[kRowsInFlight];
-#pragma unroll
-      for (int u = 0; u <= kRowsInFlight; ++u) {
-        records[u] = batch + u < list.n ? list.records[batch + u] : Record{-1, 0};
-      }
-#pragma unroll
-      for (int u = 0; u < kRowsInFlight; ++u) {
-        // Without a branch: the loads are issued together.
-        const bool reads = batch + u < end && records[u].key != list.num_segments;
-        const int64_t at = static_cast<int64_t>(records[u].row) * side.d + task.column;
-        values[u] = Words<T, V>{};
-        if (reads) values[u] = load_words<V>(side.x + at);
-      }
-#pragma unroll
-      for (int u = 0; u < kRowsInFlight; ++u) {
-        const int32_t next = batch + u + 1;
-        if (next > end) break;
-        const Columns<T, V> row = bits_as<Columns<T, V>>(values[u]);
-        state.add(row, row, records[u].row, next - 1 == piece);
-        const bool ends_segment = records[u + 1].key != key;
-        if (!ends_segment && next - piece < list.piece_rows() && next != end) continue;
-        if (key == list.num_segments) {
-          for (int32_t rank = piece; rank < next; ++rank) side.template drop_row<V>(list.row(rank), task.column);
-        } else if (!(begins_segment && ends_segment)) {
-          store_part(parts, list.slot(piece, begins_segment) * side.d + task.column, state);
-        } else {
-          finish_rows<V, 1>(side, list, piece, next, task.column, state, segment);
-        }
+    // A piece that is cut is longer than a window, so the segment of several pieces that begins here is the last one.
+    const int32_t tail = list.key(task.end < list.n ? static_cast<int32_t>(task.end) : list.n - 1);
+    int32_t whole_end = end;
+    if (tail == list.num_segments || list.in_pieces(tail)) {
+      const int32_t tail_begin = list.begins[tail];
+      if (tail_begin < end) whole_end = tail_begin;
+    }
+#pragma unroll 1
+    while (piece < end) {
+      int32_t key = list.key(piece);
+      const bool dropped = key == list.num_segments;
+      if (dropped || list.in_pieces(key)) {
+        // Rows without a segment lie before the first one and behind the last one.
+        int32_t next = list.begins[dropped ? 0 : key + 1];
+        if (dropped && next <= piece) next = end;
+        if (!dropped && next > piece + list.piece_rows()) next = piece + list.piece_rows();
+        if (next > end) next = end;
+        const auto state = zero_rows<V>(side, list, piece, next, task.column, !dropped);
+        if (!dropped) store_part(parts, list.slot(piece, list.begins[key] == piece) * side.d + task.column, state);
         piece = next;
-        begins_segment = ends_segment;
-        key = records[u + 1].key;
-        // Read as early as possible: the piece's rows are on their way.
-        if (ends_segment && next != end) segment = side.template of_segment<V>(key, task.column);
+        continue;
       }
+      const int32_t stop = piece < whole_end ? whole_end : end;
+      State<Fold, V> state{};
+      Columns<T, V> segment = side.template of_segment<V>(key, task.column);
+#pragma unroll 1
+      for (int32_t batch = piece; batch < stop; batch += kRowsInFlight) {
+        Record records[kRowsInFlight + 1];
+        Words<T, V> values[kRowsInFlight];
+#pragma unroll
+        for (int u = 0; u <= kRowsInFlight; ++u) {
+          records[u] = batch + u < list.n ? list.records[batch + u] : Record{-1, 0};
+        }
+#pragma unroll
+        for (int u = 0; u < kRowsInFlight; ++u) {
+          // Without a branch: the loads are issued together.
+          values[u] = Words<T, V>{};
+          if (batch + u < stop) values[u] = load_words<V>(side.x + side.place(records[u].row, task.column));
+        }
+#pragma unroll
+        for (int u = 0; u < kRowsInFlight; ++u) {
+          const int32_t next = batch + u + 1;
+          if (next > stop) break;
+          const Columns<T, V> row = bits_as<Columns<T, V>>(values[u]);
+          state.add(row, row, records[u].row, next - 1 == piece);
+          if (records[u + 1].key == key) continue;
+          finish_rows(side, list, piece, next, task.column, state, segment);
+          piece = next;
+          key = records[u + 1].key;
+          // Read as early as possible: the piece's rows are on their way.
+          if (next != stop) segment = side.template of_segment<V>(key, task.column);
+        }
+      }
+      piece = stop;
     }
   }
 }
@@ -610,6 +669,8 @@ __device__ __forceinline__ void finish_join(const Side<Name>& side, const Joiner
   const int32_t column = static_cast<int32_t>(joiner.column);
   if constexpr (Side<Name>::kReduces) {
     side.template finish_segment<1>(key, column, state, joiner.list.length(key));
+  } else if constexpr (!Rule<Name>::kReadsRowsAgain) {
+    side.finish_holder(key, column, state);
   } else {
     store_part(joiner.parts, joiner.list.slot(joiner.begin, true) * side.d + column, state);
   }
@@ -646,35 +707,6 @@ __global__ void __launch_bounds__(kJoinThreads) join_parts(Side<Name> side, List
       __syncthreads();
     }
     __syncthreads();
-  }
-}
-
-// Writes the rows of segments of several pieces.
-template <class Name, int V>
-__global__ void __launch_bounds__(kThreads)
-    finish_parts(Side<Name> side, Shape shape, List list, Parts<Rule<Name>> parts) {
-  wait_for_kernel_before();
-  let_kernel_after_start();
-  for (int64_t block = blockIdx.x; block < shape.tasks; block += gridDim.x) {
-    const Task task(shape, block, V);
-    if (task.begin >= list.n || task.column >= side.d) continue;
-    const int32_t begin = static_cast<int32_t>(task.begin);
-    const int32_t end = task.end < list.n ? static_cast<int32_t>(task.end) : list.n;
-    // A segment of several pieces is longer than a window: only the first and the last can be one.
-    const int32_t head = list.key(begin), tail = list.key(end - 1);
-    const bool finish_head = list.in_pieces(head), finish_tail = tail != head && list.in_pieces(tail);
-    if (finish_head) {
-      const int32_t stop = tail == head ? end : list.begins[head + 1] < end ? list.begins[head + 1] : end;
-      const auto state = load_part<V>(parts, list.slot(list.begins[head], true) * side.d + task.column);
-      finish_rows<V, kRowsInFlight>(side, list, begin, stop, task.column, state,
-                                    side.template of_segment<V>(head, task.column));
-    }
-    if (finish_tail) {
-      const int32_t start = list.begins[tail] > begin ? list.begins[tail] : begin;
-      const auto state = load_part<V>(parts, list.slot(list.begins[tail], true) * side.d + task.column);
-      finish_rows<V, kRowsInFlight>(side, list, start, end, task.column, state,
-                                    side.template of_segment<V>(tail, task.column));
-    }
   }
 }
 

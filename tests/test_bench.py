@@ -11,7 +11,7 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -413,6 +413,15 @@ def example() -> Result:
         results.HostResult("another", timing, note="n"),
     ]
     return Result(origin, [first, second], host)
+
+
+def test_a_run_says_how_many_rows_it_lacks() -> None:
+    result = example()
+    of_backend = [row for row in table.ROWS if row.backend == "cuda"]
+    lacking = f"{len(of_backend)} of the benchmark's {len(of_backend)} rows are not in this run."
+    assert lacking in " ".join(report.origin(result).split())
+    result.rows = [replace(result.rows[0], name=row.name) for row in of_backend]
+    assert "not in this run" not in report.origin(result)
 
 
 def test_json_keeps_everything(tmp_path: Path) -> None:

@@ -10,10 +10,12 @@ logs=${OUT:-$work} # a folder for logs
 native=$work/native
 mkdir -p "$work" "$logs"
 logs=$(realpath "$logs")
-# Processes that share the GPU: with three frameworks' pools each takes some gigabytes of its memory.
-workers=$(($(nproc) < 16 ? $(nproc) : 16))
+# Processes that share the GPU: with three frameworks' pools each takes some gigabytes of its memory. Half as many as
+# cores: each has threads of its own, and sixteen on sixteen cores took more than half as long again as eight.
+workers=$((($(nproc) + 1) / 2))
+workers=$((workers < 8 ? workers : 8))
 # Each sanitizer's, which run side by side; and the share of the cases that the slow ones take: one in so many.
-sanitizer_workers=$(((workers + 2) / 3))
+sanitizer_workers=$(((workers + 1) / 2))
 slow_share=3
 
 # Kernels that racecheck cannot judge, by a regular expression found in the mangled name. None may be added for quiet.
@@ -89,9 +91,10 @@ python_tests() {
   rm -f "$work/pytest.xml"
   local parallel=()
   python3 -c 'import xdist' && parallel=(-n "$workers")
-  BARACUDA_TEST_REQUIRE=cuda,torch \
-    timeout 900 python3 -m pytest -q --tb=short --durations=15 --maxfail=40 "${parallel[@]}" \
-    --junitxml="$work/pytest.xml"
+  # Names as they end, and after an interrupt still what failed.
+  OMP_NUM_THREADS=2 OPENBLAS_NUM_THREADS=2 BARACUDA_TEST_REQUIRE=cuda,torch \
+    timeout --signal=INT --kill-after=60 900 python3 -m pytest -v --tb=short --durations=30 --maxfail=40 \
+    "${parallel[@]}" --junitxml="$work/pytest.xml"
   local status=$?
   figure=$(python3 - "$work/pytest.xml" <<'PYTHON'
 import sys

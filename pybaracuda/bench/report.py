@@ -7,6 +7,7 @@ import textwrap
 
 from .place import FEWEST_REPEATS
 from .results import Contestant, HostResult, Result, RowResult
+from .table import ROWS
 
 
 def duration(us: float) -> str:
@@ -192,6 +193,9 @@ def origin(result: Result) -> str:
         f"{given['copy_rate'] / 1e9:.0f} GB/s (read and written); a call that does nothing takes "
         f"{given['floor_us']:.1f} us."
     )
+    measured, today = {row.name for row in result.rows}, [row.name for row in ROWS if row.backend == given["backend"]]
+    if missing := sum(name not in measured for name in today):
+        text += f" {missing} of the benchmark's {len(today)} rows are not in this run."
     if clocks := given.get("clocks"):
         text += " Clocks as read after the last row: " + ", ".join(f"{n} {v}" for n, v in clocks.items()) + "."
     return _paragraph(text)

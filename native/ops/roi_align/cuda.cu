@@ -26,54 +26,92 @@ Status run(const Problem& p, const ForwardBuffers<T>& b, void* workspace, Stream
 // --- backward --------------------------------------------------------------------------------------------------------
 
 // The general backward, for machines before sm_90 and shapes that the tile kernel does not take: a block owns a tile of
-// some channels, a thread a pixel of it. The block looks at every box once for all its pixels and channels.
+// some channels, a warp a row of it, a lane a pixel. The block looks at every box once for all its pixels and channels.
 constexpr int kPixelRows = 8;
-constexpr int kPixelColumns = 32;  // a warp is a row, so that lanes read neighbouring weights and the same gradients
+constexpr int kPixelColumns = 32;
 constexpr int kPixelThreads = kPixelRows * kPixelColumns;
-// Channels of a thread: they share the search for bins and weights. More cost registers, and blocks on small maps.
+// Channels of a lane: they share the search for bins and weights. More cost registers, and blocks on small maps.
 template <typename T>
 constexpr int kPixelChannels = sizeof(T) == 8 ? 4 : 8;
+// A row's sums over ph are made for this many pw at a time, some channels a lane, so that their loads are under way
+// together; then every lane takes them from there.
+constexpr int kRowSums = 8;
+constexpr int kSumLanes = 32 / kRowSums;
+template <typename T>
+constexpr int kLaneSums = kPixelChannels<T> / kSumLanes;
 
-// Bins [first, last] hold all that have a pixel; bins between them need not.
-struct BinRange {
-  int32_t first, last;
-};
+// A weight of a bin whose entry another lane has read.
 template <typename C>
-__device__ __forceinline__ BinRange bins_at(const TabulatedAxis<C>& axis, int32_t bins, int32_t pixel) {
-  BinRange found{bins, -1};
-  for (int32_t bin = 0; bin < bins; ++bin) {
-    if (!axis.pixels(bin).has(pixel)) continue;
-    if (found.last < 0) found.first = bin;
-    found.last = bin;
-  }
-  return found;
+__device__ __forceinline__ C weight_of(const TabulatedAxis<C>& axis, int32_t bin, const BinEntry& entry,
+                                       int32_t pixel) {
+  if (entry.weights < 0) return pixel_weight(*axis.axis, bin, pixel);
+  return axis.weights[entry.weights + (pixel - first_in_group(entry.pixels.first))];
 }
 
-// Adds what a box gives one pixel of `count` channels, from `grad` on: the definition.
+// Bins [base, base + 32) of an axis, a lane each.
+template <typename C>
+__device__ __forceinline__ BinEntry entry_of_lane(const TabulatedAxis<C>& axis, int32_t base, int32_t bins) {
+  const int32_t bin = base + static_cast<int32_t>(threadIdx.x % 32);
+  return bin < bins ? axis.bins[bin] : BinEntry{{0, -1}, 0};
+}
+__device__ __forceinline__ BinEntry entry_from(const BinEntry& own, int lane) {
+  constexpr unsigned kAll = 0xffffffffu;
+  return {{__shfl_sync(kAll, own.pixels.first, lane), __shfl_sync(kAll, own.pixels.last, lane)},
+          __shfl_sync(kAll, own.weights, lane)};
+}
+
+// Adds what a box gives a warp's pixels of `count` channels, from `grad` on. `columns` are those of the warp; a lane
+// that is not `inside` has none.
 template <typename T>
 __device__ __forceinline__ void add_box(const Problem& p, const T* grad, const TabulatedAxis<Compute<T>>& y,
-                                        const TabulatedAxis<Compute<T>>& x, int32_t row, int32_t column, int32_t count,
+                                        const TabulatedAxis<Compute<T>>& x, int32_t row, PixelRange columns,
+                                        int32_t column, bool inside, int32_t count,
                                         Compute<T> (&sums)[kPixelChannels<T>]) {
   using C = Compute<T>;
+  constexpr unsigned kAll = 0xffffffffu;
+  const int lane = static_cast<int>(threadIdx.x) % 32;
   const int64_t bins = static_cast<int64_t>(p.pooled_h) * p.pooled_w;
-  const BinRange down = bins_at(y, p.pooled_h, row), across = bins_at(x, p.pooled_w, column);
-  for (int32_t pw = across.first; pw <= across.last; ++pw) {
-    if (!x.pixels(pw).has(column)) continue;
-    const C column_weight = x.weight(pw, column);
-    if (column_weight == C(0)) continue;
-    C row_sums[kPixelChannels<T>] = {};
-    for (int32_t ph = down.first; ph <= down.last; ++ph) {
-      if (!y.pixels(ph).has(row)) continue;
-      const C weight = y.weight(ph, row);
-      if (weight == C(0)) continue;
-      const T* at = grad + static_cast<int64_t>(ph) * p.pooled_w + pw;
+#pragma unroll 1
+  for (int32_t base = 0; base < p.pooled_w; base += 32) {
+    const BinEntry own_x = entry_of_lane(x, base, p.pooled_w);
+    const uint32_t met = __ballot_sync(kAll, own_x.pixels.first <= own_x.pixels.last &&
+                                                 own_x.pixels.first <= columns.last &&
+                                                 own_x.pixels.last >= columns.first);
+#pragma unroll 1
+    for (int part = 0; part < 32; part += kRowSums) {
+      const uint32_t met_here = met >> part & ((1u << kRowSums) - 1);
+      if (met_here == 0) continue;
+      const bool sums_here = (met_here >> (lane % kRowSums) & 1u) != 0;
+      const T* of_lane = grad + base + part + lane % kRowSums + lane / kRowSums * bins;
+      C row_sums[kLaneSums<T>] = {};
+#pragma unroll 1
+      for (int32_t y_base = 0; y_base < p.pooled_h; y_base += 32) {
+        const BinEntry own_y = entry_of_lane(y, y_base, p.pooled_h);
+        for (uint32_t left = __ballot_sync(kAll, own_y.pixels.has(row)); left != 0; left &= left - 1) {
+          const int from = __ffs(static_cast<int>(left)) - 1;
+          const C weight = weight_of(y, y_base + from, entry_from(own_y, from), row);
+          if (weight == C(0)) continue;
+          const T* at = of_lane + static_cast<int64_t>(y_base + from) * p.pooled_w;
 #pragma unroll
-      for (int k = 0; k < kPixelChannels<T>; ++k) {
-        if (k < count) row_sums[k] = fma(weight, widen(at[k * bins]), row_sums[k]);
+          for (int i = 0; i < kLaneSums<T>; ++i) {
+            if (sums_here && lane / kRowSums + i * kSumLanes < count) {
+              row_sums[i] = fma(weight, widen(at[i * kSumLanes * bins]), row_sums[i]);
+            }
+          }
+        }
+      }
+      for (uint32_t left = met_here; left != 0; left &= left - 1) {
+        const int bin = __ffs(static_cast<int>(left)) - 1;
+        const BinEntry entry = entry_from(own_x, part + bin);
+        C weight = C(0);
+        if (inside && entry.pixels.has(column)) weight = weight_of(x, base + part + bin, entry, column);
+#pragma unroll
+        for (int k = 0; k < kPixelChannels<T>; ++k) {
+          const C row_sum = __shfl_sync(kAll, row_sums[k / kSumLanes], bin + k % kSumLanes * kRowSums);
+          if (weight != C(0)) sums[k] = fma(weight, row_sum, sums[k]);
+        }
       }
     }
-#pragma unroll
-    for (int k = 0; k < kPixelChannels<T>; ++k) sums[k] = fma(column_weight, row_sums[k], sums[k]);
   }
 }
 
@@ -103,9 +141,9 @@ __global__ void __launch_bounds__(kPixelThreads, 2)
     const int32_t image = static_cast<int32_t>(tile / tiles.across / tiles.down);
     const int32_t columns = p.w - first_column < kPixelColumns ? p.w - first_column : kPixelColumns;
     const int32_t rows = p.h - first_row < kPixelRows ? p.h - first_row : kPixelRows;
-    const bool inside = thread % kPixelColumns < columns && thread / kPixelColumns < rows;
+    const bool row_inside = thread / kPixelColumns < rows, inside = row_inside && thread % kPixelColumns < columns;
     const int32_t column = first_column + (inside ? thread % kPixelColumns : 0);
-    const int32_t row = first_row + (inside ? thread / kPixelColumns : 0);
+    const int32_t row = first_row + (row_inside ? thread / kPixelColumns : 0);
     const int32_t count = p.c - channel < kChannels ? p.c - channel : kChannels;
     C sums[kChannels] = {}, totals[kChannels] = {};
     int64_t block_end = p.rois_per_block;  // of the boxes whose sum is `sums`
@@ -128,9 +166,10 @@ __global__ void __launch_bounds__(kPixelThreads, 2)
               sums[k] = C(0);
             }
           }
-          if (!inside || !tables.touches(r, image, row, 1, column, 1)) continue;
+          if (!row_inside || !tables.touches(r, image, row, 1, first_column, columns)) continue;
           const T* grad = b.grad_output + (r * p.c + channel) * p.pooled_h * p.pooled_w;
-          add_box(p, grad, tables.y(r), tables.x(r), row, column, count, sums);
+          add_box(p, grad, tables.y(r), tables.x(r), row, {first_column, first_column + columns - 1}, column, inside,
+                  count, sums);
         }
       }
     }

@@ -103,6 +103,15 @@ def test_ptx_swap_must_be_named(tmp_path: Path, instruction: str, capsys: pytest
     assert run_check_ptx(tmp_path, ptx, allow="pad::gather # another namespace\n") == 1
 
 
+@pytest.mark.parametrize(
+    ("allowed", "named"), [("count", True), ("segment::count", True), ("roi::count", False), ("3count", False)]
+)
+def test_ptx_names_in_unnamed_namespaces(allowed: str, named: bool) -> None:
+    """nvcc's unnamed namespaces have names that may end in digits."""
+    symbol = "_ZN8baracuda7segment24_GLOBAL__N__7_cuda_cu_835countENS_4KeysEPi"
+    assert check_ptx.names_function(allowed, symbol) is named
+
+
 def test_ptx_unused_permission_is_caught(tmp_path: Path) -> None:
     assert run_check_ptx(tmp_path, CLEAN_PTX, allow="gather # no longer swaps\n") == 1
 

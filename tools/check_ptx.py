@@ -74,13 +74,21 @@ def inspect(ptx: str) -> Report:
     return Report(tuple(dict.fromkeys(name for _, name in starts)), tuple(floats), tuple(swaps))
 
 
+def qualified_name(symbol: str) -> list[str]:
+    """A mangled symbol's function and the namespaces around it, outermost first; unnamed ones are left out."""
+    parts, rest = [], symbol.removeprefix("_Z").removeprefix("N")
+    while found := re.match(r"\d+", rest):
+        # The Itanium mangling writes a name behind its length: what follows may begin with digits, too.
+        end = found.end() + int(found.group())
+        parts.append(rest[found.end() : end])
+        rest = rest[end:]
+    return [part for part in parts if not part.startswith("_GLOBAL__N_")]
+
+
 def names_function(allowed: str, symbol: str) -> bool:
     """Whether a mangled symbol has the name `allowed`, such as roi_align::count, or count alone."""
-    if symbol == allowed:
-        return True
-    # The Itanium mangling spells a::b as 1a1b; a digit before it would belong to another, longer name.
-    mangled = "".join(f"{len(part)}{part}" for part in allowed.split("::"))
-    return re.search(rf"(?<!\d){re.escape(mangled)}", symbol) is not None
+    wanted = allowed.split("::")
+    return symbol == allowed or qualified_name(symbol)[-len(wanted) :] == wanted
 
 
 def allowed_names(text: str) -> list[str]:

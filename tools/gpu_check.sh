@@ -23,8 +23,8 @@ slow_share=3
 #   __syncwarp(); racecheck takes the other lanes' accesses for unordered. With every lane arriving it sees no hazard.
 # - segment's select_in_table keeps a filter that is read and written without order on purpose (volatile, so that each
 #   access is one whole word): what is out of date there costs a second look and changes no result.
-# - segment's count_rows reads a table's keys while others take places in it by compare-and-swap. A place goes from empty
-#   to one key and stays; who reads it as empty tries the swap and is told (volatile, one whole word).
+# - segment's count_rows reads a table's keys while others take places in it by compare-and-swap. A place goes from
+#   empty to one key and stays; who reads it as empty tries the swap and is told (volatile, one whole word).
 # - grid_sample's sum_tiles reads, for a sample at the image's border, also the taps that it does not have, and drops
 #   them (add_slopes). Such a tap can lie beside the patch, where the next step's values are arriving.
 not_judged=(

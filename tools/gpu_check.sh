@@ -94,6 +94,8 @@ python_tests() {
   rm -f "$work/pytest.xml"
   local parallel=()
   python3 -c 'import xdist' && parallel=(-n "$workers")
+  # Neighbouring tests take alike long: those of JAX would keep two processes busy when the others have ended.
+  python3 -m pytest --help | grep -q worksteal && parallel+=(--dist worksteal)
   # Names as they end, and after an interrupt still what failed.
   OMP_NUM_THREADS=2 OPENBLAS_NUM_THREADS=2 BARACUDA_TEST_REQUIRE=cuda,torch \
     timeout --signal=INT --kill-after=60 900 python3 -m pytest -v --tb=short --durations=30 --maxfail=40 \

@@ -3,6 +3,7 @@
 // sample side by side so that they are one load, and its pixels of the input.
 #pragma once
 
+#include "core/cuda_copies.cuh"
 #include "ops/grid_sample/cuda_order.cuh"
 
 namespace baracuda::grid_sample {
@@ -126,40 +127,6 @@ __device__ void find_pixels(const Problem& p, const TilePlace& place, const Patc
     needed = needed && is_pixel(place.row + row, p.input_h) && is_pixel(place.column + column, p.input_w);
     shared.pixels[i] = needed ? static_cast<uint32_t>(row) * p.input_w + column : kNoPixel;
   }
-}
-
-// Copies that complete in the background where the hardware can (sm_80); those of 16 bytes go past the first cache.
-template <int kBytes>
-__device__ __forceinline__ void copy_async(void* shared, const void* global) {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
-  const uint32_t to = static_cast<uint32_t>(__cvta_generic_to_shared(shared));
-  if constexpr (kBytes == 16) {
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(global) : "memory");
-  } else {
-    asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(to), "l"(global), "n"(kBytes) : "memory");
-  }
-#else
-  memcpy(__builtin_assume_aligned(shared, kBytes), __builtin_assume_aligned(global, kBytes), kBytes);
-#endif
-}
-
-__device__ __forceinline__ void wait_for_copies() {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
-  asm volatile("cp.async.wait_all;" ::: "memory");
-#endif
-}
-
-// Copies may be waited for in groups.
-__device__ __forceinline__ void close_copies() {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
-  asm volatile("cp.async.commit_group;" ::: "memory");
-#endif
-}
-// Waits for all groups but the last one closed.
-__device__ __forceinline__ void wait_for_copies_but_last() {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
-  asm volatile("cp.async.wait_group 1;" ::: "memory");
-#endif
 }
 
 // Brings in the steps, one after the other: begin() starts the next, finish() waits for it. Before other threads read

@@ -8,6 +8,7 @@
 #pragma once
 
 #include "core/checked.h"
+#include "core/cuda_copies.cuh"
 #include "core/cuda_launch.cuh"
 #include "core/integer_math.h"
 #include "core/workspace.h"
@@ -419,27 +420,6 @@ __device__ __noinline__ void find_pass(const Problem& p, const WindowShared<T>& 
   pass.units = last < 0 ? 0 : last - first + 1;
   if (last >= 0) pass.by_row_copies = copies_divider(pass.units * kUnitCopies<T>);
   *found = pass;
-}
-
-// Copies that complete in the background where the hardware can (sm_80); 16 bytes at a time go past the first cache.
-template <int kBytes>
-__device__ __forceinline__ void copy_async(void* shared, const void* global) {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
-  const uint32_t to = static_cast<uint32_t>(__cvta_generic_to_shared(shared));
-  if constexpr (kBytes == 16) {
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(global) : "memory");
-  } else {
-    asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(to), "l"(global), "n"(kBytes) : "memory");
-  }
-#else
-  memcpy(__builtin_assume_aligned(shared, kBytes), __builtin_assume_aligned(global, kBytes), kBytes);
-#endif
-}
-
-__device__ __forceinline__ void wait_for_copies() {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
-  asm volatile("cp.async.wait_all;" ::: "memory");
-#endif
 }
 
 // Starts to copy a table of a box, filled up, by one warp: most tables are some 20 copies.

@@ -3,6 +3,7 @@
 // columns. Segments of one piece are finished at once; the others' parts are joined by a second kernel.
 #pragma once
 
+#include "core/cuda_copies.cuh"
 #include "core/cuda_launch.cuh"
 #include "ops/segment/cuda_columns.cuh"
 #include "ops/segment/pieces.h"
@@ -72,27 +73,6 @@ struct Task {
 // A group's records of the next ranks, in shared memory: its lanes bring them in while earlier ones are taken.
 constexpr int kRingRecords = 4 * kRowsInFlight;
 
-// Copies that complete in the background where the hardware can (sm_80), in the order of their groups.
-__device__ __forceinline__ void copy_record(Record* to, const Record* from) {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
-  const uint32_t shared = static_cast<uint32_t>(__cvta_generic_to_shared(to));
-  asm volatile("cp.async.ca.shared.global [%0], [%1], 8;" ::"r"(shared), "l"(from) : "memory");
-#else
-  *to = *from;
-#endif
-}
-__device__ __forceinline__ void close_copies() {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
-  asm volatile("cp.async.commit_group;" ::: "memory");
-#endif
-}
-// Waits for all groups but the last one closed.
-__device__ __forceinline__ void wait_for_copies_but_last() {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
-  asm volatile("cp.async.wait_group 1;" ::: "memory");
-#endif
-}
-
 struct RecordRing {
   Record* records;  // [kRingRecords], by the rank's distance from the first one
   uint32_t lanes;   // of the group, those that have columns
@@ -113,7 +93,7 @@ struct RecordRing {
       Record* to = records + (place + i) % kRingRecords;
       if (rank + i > end) break;
       if (rank + i < list.n) {
-        copy_record(to, list.records + rank + i);
+        copy_async<sizeof(Record)>(to, list.records + rank + i);
       } else {
         *to = {-1, 0};
       }

@@ -40,14 +40,6 @@ constexpr int kSumLanes = 32 / kRowSums;
 template <typename T>
 constexpr int kLaneSums = kPixelChannels<T> / kSumLanes;
 
-// A weight of a bin whose entry another lane has read.
-template <typename C>
-__device__ __forceinline__ C weight_of(const TabulatedAxis<C>& axis, int32_t bin, const BinEntry& entry,
-                                       int32_t pixel) {
-  if (entry.weights < 0) return pixel_weight(*axis.axis, bin, pixel);
-  return axis.weights[entry.weights + (pixel - first_in_group(entry.pixels.first))];
-}
-
 // Bins [base, base + 32) of an axis, a lane each.
 template <typename C>
 __device__ __forceinline__ BinEntry entry_of_lane(const TabulatedAxis<C>& axis, int32_t base, int32_t bins) {
@@ -89,7 +81,7 @@ __device__ __forceinline__ void add_box(const Problem& p, const T* grad, const T
         const BinEntry own_y = entry_of_lane(y, y_base, p.pooled_h);
         for (uint32_t left = __ballot_sync(kAll, own_y.pixels.has(row)); left != 0; left &= left - 1) {
           const int from = __ffs(static_cast<int>(left)) - 1;
-          const C weight = weight_of(y, y_base + from, entry_from(own_y, from), row);
+          const C weight = y.weight(y_base + from, entry_from(own_y, from), row);
           if (weight == C(0)) continue;
           const T* at = of_lane + static_cast<int64_t>(y_base + from) * p.pooled_w;
 #pragma unroll
@@ -104,7 +96,7 @@ __device__ __forceinline__ void add_box(const Problem& p, const T* grad, const T
         const int bin = __ffs(static_cast<int>(left)) - 1;
         const BinEntry entry = entry_from(own_x, part + bin);
         C weight = C(0);
-        if (inside && entry.pixels.has(column)) weight = weight_of(x, base + part + bin, entry, column);
+        if (inside && entry.pixels.has(column)) weight = x.weight(base + part + bin, entry, column);
 #pragma unroll
         for (int k = 0; k < kPixelChannels<T>; ++k) {
           const C row_sum = __shfl_sync(kAll, row_sums[k / kSumLanes], bin + k % kSumLanes * kRowSums);

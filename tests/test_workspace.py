@@ -90,11 +90,13 @@ def test_segments(library: Library, rng: np.random.Generator, symbol: Symbol) ->
 
 
 def grid_sample_bound(symbol: Symbol, backend: str, values: dict[str, int]) -> int:
-    """The narrower of the header's two, where 32 bits count an image's samples."""
+    """The header's two; every problem here has so few samples an image that 32 bits count them."""
     wide = compute_bytes(symbol) == 8
     samples, h, w = values["output_h"] * values["output_w"], values["input_h"], values["input_w"]
     if backend == "cuda":
-        return values["n"] * ((64 if wide else 48) * samples + 15 * 256 * ceil_div(h, 8) * ceil_div(w, 32)) + KIB
+        tiles = values["n"] * ceil_div(h, 8) * ceil_div(w, 32)
+        most = values["n"] * (64 if wide else 48) * samples + 15 * 256 * tiles + KIB
+        return most if tiles * ceil_div(values["c"], 64) <= INT32_MAX else 2 * most
     per_sample, pixels = 120 if wide else 104, 128 * ceil_div(h, 8) * ceil_div(w, 16)
     return per_sample * max(samples, 65536) + 5 * max(pixels, 65536) + KIB
 

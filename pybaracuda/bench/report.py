@@ -194,7 +194,8 @@ def origin(result: Result) -> str:
         f"{given['floor_us']:.1f} us."
     )
     measured, today = {row.name for row in result.rows}, [row.name for row in ROWS if row.backend == given["backend"]]
-    if missing := sum(name not in measured for name in today):
+    missing = sum(name not in measured for name in today)
+    if measured and missing:
         text += f" {missing} of the benchmark's {len(today)} rows are not in this run."
     if clocks := given.get("clocks"):
         text += " Clocks as read after the last row: " + ", ".join(f"{n} {v}" for n, v in clocks.items()) + "."

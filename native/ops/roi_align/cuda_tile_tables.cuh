@@ -235,6 +235,11 @@ __device__ void tabulate_units(const Axis<C>& axis, int32_t bins, const RecordPl
     entries[record.start() + owner - record.first_bin()].weight[lane % kPixels] =
         range.has(pixel) ? pixel_weight(axis, owner, pixel) : C(0);
   }
+  // The rest of the last copy, so that it reads nothing that nobody wrote.
+  const int32_t end_of_copies = (total + kBulkEntries<UnitWeights<C, kPixels>> - 1) &
+                                -kBulkEntries<UnitWeights<C, kPixels>>;
+  const int32_t rest = weights + lane;
+  if (rest < end_of_copies * kPixels) entries[rest / kPixels].weight[rest % kPixels] = C(0);
 }
 
 // --- masks ----------------------------------------------------------------------------------------------------------

@@ -7,6 +7,8 @@
 // one ph; boxes with a bin that does not fit by itself are pooled by columns.
 #pragma once
 
+#include <type_traits>
+
 #include "core/checked.h"
 #include "core/cuda_copies.cuh"
 #include "core/cuda_launch.cuh"
@@ -51,7 +53,7 @@ BARACUDA_HD int32_t collected_bins(const Problem& p) {
 template <typename C>
 struct alignas(2 * sizeof(C)) RowWeight {
   C weight;
-  int32_t slot;
+  std::conditional_t<sizeof(C) == sizeof(int64_t), int64_t, int32_t> slot;  // no byte of a pair is left unwritten
 };
 
 // A bin's rows: their weights, ascending, and the slots that they span.
@@ -503,7 +505,7 @@ __device__ __forceinline__ void pool_bins(const WindowShared<T>& shared, const L
 #pragma unroll
   for (int i = 0; i < kRows; ++i) {
     const RowWeight<C> row = row_weights[i];
-    rows[i] = row.slot * window.row_bytes;
+    rows[i] = static_cast<int32_t>(row.slot) * window.row_bytes;
     // Opaque, so that the compiler does not work a row's address out anew for every group.
     asm("" : "+r"(rows[i]));
     weights[i] = row.weight;
@@ -537,7 +539,7 @@ __device__ __forceinline__ void pool_bins(const WindowShared<T>& shared, const L
 #pragma unroll 4
           for (int32_t i = 0; i < bin.count; ++i) {
             const RowWeight<C> row = row_weights[i];
-            const Group<T> values = *reinterpret_cast<const Group<T>*>(pixels + row.slot * window.row_bytes);
+            const Group<T> values = *reinterpret_cast<const Group<T>*>(pixels + static_cast<int32_t>(row.slot) * window.row_bytes);
 #pragma unroll
             for (int k = 0; k < kWeightGroup; ++k) columns[k] = fma(row.weight, widen(values.value[k]), columns[k]);
           }

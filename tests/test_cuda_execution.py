@@ -221,7 +221,9 @@ def test_two_streams_at_once_give_the_same_bits(symbol: Symbol, layout: str) -> 
     found = cases_of(symbol)
     for pair in zip(found, found[1:] + found[:1], strict=True):
         placed = [bench(case, layout, number) for number, case in enumerate(pair)]
-        for each in placed:
+        for number, each in enumerate(placed):
+            helper().submit(each.run, stream(number).handle).result()  # loads the kernels, fills the pool
+            stream(number).synchronize()
             each.write(FILLS[0])
         calls = 3 * [partial(each.run, stream(number).handle) for number, each in enumerate(placed)]
         with gate().closed(stream(0), stream(1)):

@@ -108,6 +108,8 @@ def header(operators: Sequence[Operator]) -> str:
  * that the library does not know must be 0 (else status 2).
  * Checks run in one order: null host arrays, scalars, overflow, success if every output is empty, null pointers,
  * alignment to the element, workspace, stream, launch.
+ * Loading: CUDA loads a kernel when a process first runs it, and may then wait for what the device is doing;
+ * CUDA_MODULE_LOADING=EAGER in the environment loads all kernels at the start.
  * Thread-safety: every function may be called from any number of threads at once. The error text is per thread.
  * Outputs are fully overwritten. A NaN made by arithmetic is the one canonical quiet NaN.
  */

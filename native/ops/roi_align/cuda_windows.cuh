@@ -539,7 +539,8 @@ __device__ __forceinline__ void pool_bins(const WindowShared<T>& shared, const L
 #pragma unroll 4
           for (int32_t i = 0; i < bin.count; ++i) {
             const RowWeight<C> row = row_weights[i];
-            const Group<T> values = *reinterpret_cast<const Group<T>*>(pixels + static_cast<int32_t>(row.slot) * window.row_bytes);
+            const char* const at = pixels + static_cast<int32_t>(row.slot) * window.row_bytes;
+            const Group<T> values = *reinterpret_cast<const Group<T>*>(at);
 #pragma unroll
             for (int k = 0; k < kWeightGroup; ++k) columns[k] = fma(row.weight, widen(values.value[k]), columns[k]);
           }

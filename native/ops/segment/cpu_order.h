@@ -58,7 +58,7 @@ class Orderer {
       parallel_for(int64_t{num_segments} + 2, kSortBlock, [=](int64_t key) {
         begins[key] = key > num_segments ? n : 0;
       });
-      return {records, begins, n, num_segments, piece_bits};
+      return {{n, num_segments, piece_bits}, records, begins};
     }
     if (form == Form::kOffsets) {
       parallel_for(int64_t{num_segments} + 2, kSortBlock, [=](int64_t key) {
@@ -69,7 +69,7 @@ class Orderer {
     } else {
       find_begins(begins, [=](int64_t rank) { return records[rank].key; });
     }
-    return {records, begins, n, num_segments, piece_bits};
+    return {{n, num_segments, piece_bits}, records, begins};
   }
 
  private:

@@ -3,6 +3,7 @@
 #include "core/checked.h"
 #include "core/cuda_launch.cuh"
 #include "ops/segment/cuda_distribute.cuh"
+#include "ops/segment/cuda_in_order.cuh"
 #include "ops/segment/cuda_maps.cuh"
 #include "ops/segment/cuda_order.cuh"
 #include "ops/segment/cuda_pieces.cuh"
@@ -40,10 +41,8 @@ Status enqueue_pieces(const Side<Name>& side, const List& list, const Parts<Rule
   }
   // No segment of several pieces.
   if (list.n <= list.piece_rows()) return Status::kOk;
-  const int64_t windows = (slot_count(list.n, list.piece_bits) / 2 + kJoinWarps - 1) / kJoinWarps;
-  BARACUDA_RETURN_IF_FAILED(launch_early(
-      "segment join kernel", join_parts<Name>, blocks_for(windows * ((static_cast<int64_t>(side.d) + 31) / 32), 1),
-      kJoinThreads, 0, stream, side, list, parts));
+  BARACUDA_RETURN_IF_FAILED(launch_early("segment join kernel", join_parts<Name>, join_blocks(list, side.d),
+                                         kJoinThreads, 0, stream, side, list, parts));
   if constexpr (kSingly && !Side<Name>::kReduces) {
     return launch_early("segment finish kernel", distribute_parts<Name, V>, blocks_for(shape.tasks, 1), kThreads, 0,
                         stream, side, shape, list, parts);
@@ -63,25 +62,37 @@ constexpr int most_columns() {
   }
 }
 
-template <class Name>
-Status enqueue_folds(const Problem& p, const Buffers<Name>& b, void* workspace, Stream stream) {
+// Calls enqueue<V>() for the columns that a lane takes at once, at most `most`.
+template <class Name, class Enqueue>
+Status with_columns(const Problem& p, const Buffers<Name>& b, int most, const Enqueue& enqueue) {
   using T = typename Name::Element;
-  const Plan<Name> plan(p, workspace);
-  const Side<Name> side(p, b);
-  List list;
-  BARACUDA_RETURN_IF_FAILED(
-      plan.orderer.enqueue(Index(b.index, b.wide_index, p.num_segments), plan.parts.piece_bits, stream, &list));
-  // Wider accesses only as far as a row still fills a warp.
-  const int columns = columns_per_access(p.d, sizeof(T), addresses_of(b), p.d > 64 ? 4 : p.d > 32 ? 2 : 1);
+  const int columns = columns_per_access(p.d, sizeof(T), addresses_of(b), most);
   constexpr int kMost = sizeof(T) <= 4 ? most_columns<Name>() : 2;
   if constexpr (kMost == 4) {
-    if (columns == 4) BARACUDA_RETURN_IF_FAILED(enqueue_pieces<4>(side, list, plan.parts, stream));
+    if (columns == 4) return enqueue(std::integral_constant<int, 4>());
   }
-  if (columns == 2 || (columns == 4 && kMost == 2)) {
-    BARACUDA_RETURN_IF_FAILED(enqueue_pieces<2>(side, list, plan.parts, stream));
+  return columns == 1 ? enqueue(std::integral_constant<int, 1>()) : enqueue(std::integral_constant<int, 2>());
+}
+
+template <class Name>
+Status enqueue_folds(const Problem& p, const Buffers<Name>& b, void* workspace, Stream stream) {
+  const Index index(b.index, b.wide_index, p.num_segments);
+  const Side<Name> side(p, b);
+  if (p.form == Form::kUnsorted) {
+    const Plan<Name> plan(p, workspace);
+    List list;
+    BARACUDA_RETURN_IF_FAILED(plan.orderer.enqueue(index, plan.parts.piece_bits, stream, &list));
+    // Wider accesses only as far as a row still fills a warp.
+    return with_columns(p, b, p.d > 64 ? 4 : p.d > 32 ? 2 : 1, [&](auto columns) {
+      return enqueue_pieces<decltype(columns)::value>(side, list, plan.parts, stream);
+    });
   }
-  if (columns == 1) BARACUDA_RETURN_IF_FAILED(enqueue_pieces<1>(side, list, plan.parts, stream));
-  return Status::kOk;
+  const OrderedPlan<Name> plan(p, workspace);
+  RowsInOrder list{{p.n, p.num_segments, plan.parts.piece_bits}, index, plan.findings};
+  BARACUDA_RETURN_IF_FAILED(plan.enqueue_offsets(p, index, stream, &list.offsets));
+  return with_columns(p, b, 4, [&](auto columns) {
+    return enqueue_in_order<decltype(columns)::value>(side, list, plan.parts, stream);
+  });
 }
 
 template <class Name>
@@ -109,7 +120,8 @@ size_t bytes_of(const Problem& p) {
     return MapPlan<Name>(p, nullptr).layout.bytes();
   } else {
     if (takes_table<Name>(p)) return TablePlan(p, kKind == Kind::kDistribute, nullptr).layout.bytes();
-    return Plan<Name>(p, nullptr).layout.bytes();
+    return p.form == Form::kUnsorted ? Plan<Name>(p, nullptr).layout.bytes()
+                                     : OrderedPlan<Name>(p, nullptr).layout.bytes();
   }
 }
 

@@ -10,15 +10,20 @@
 namespace baracuda::segment {
 namespace {
 
-// Whether a rule's pieces take distribute_pieces rather than reduce_pieces.
+// Whether a rule's results take its rows again.
+template <class Name>
+constexpr bool reads_rows_again() {
+  if constexpr (Rule<Name>::kKind == Kind::kDistribute) {
+    return Rule<Name>::kReadsRowsAgain;
+  } else {
+    return false;
+  }
+}
+
+// Whether a rule's pieces of a list take distribute_pieces rather than reduce_pieces or select_pieces.
 template <class Name>
 constexpr bool takes_pieces_singly() {
-  using Fold = Rule<Name>;
-  if constexpr (Fold::kKind == Kind::kDistribute) {
-    return Fold::kReadsRowsAgain;
-  } else {
-    return std::is_base_of_v<ExponentialSum<typename Name::Element>, Fold>;
-  }
+  return reads_rows_again<Name>() || IsExponentialSum<Rule<Name>>::value;
 }
 
 // A rule's value() in fewer operations and with the same bits, where holds() says so.
@@ -71,7 +76,8 @@ struct Batch {
     return static_cast<int64_t>(uint64_t{static_cast<uint32_t>(rows[u])} * static_cast<uint32_t>(side.d)) + column;
   }
   // The ranks from `begin` on, of which `count` are wanted: without a branch, so that all loads are issued together.
-  __device__ __forceinline__ void load_rows(const List& list, int32_t begin, int32_t count) {
+  template <class Ranks>
+  __device__ __forceinline__ void load_rows(const Ranks& list, int32_t begin, int32_t count) {
 #pragma unroll
     for (int u = 0; u < kRowsInFlight; ++u) rows[u] = u < count ? list.row(begin + u) : 0;
   }
@@ -89,7 +95,8 @@ struct Batch {
       }
     }
   }
-  __device__ __forceinline__ void load(const Side<Name>& side, const List& list, int32_t begin, int32_t count,
+  template <class Ranks>
+  __device__ __forceinline__ void load(const Side<Name>& side, const Ranks& list, int32_t begin, int32_t count,
                                        int32_t column) {
     load_rows(list, begin, count);
     load_values(side, column, count);
@@ -131,7 +138,8 @@ struct Batch {
     }
   }
   // `begin` is the first rank.
-  __device__ __forceinline__ void finish(const Side<Name>& side, const List& list, const State<Fold, V>& state,
+  template <class Ranks>
+  __device__ __forceinline__ void finish(const Side<Name>& side, const Ranks& list, const State<Fold, V>& state,
                                          const Columns<T, V>& segment, int32_t begin, int32_t count,
                                          int32_t column) const {
     if constexpr (Near<Name>::kExists) {
@@ -194,6 +202,51 @@ struct Batch {
 template <class Name>
 constexpr bool kFetchesAhead = IsExponentialSum<Rule<Name>>::value && sizeof(typename Name::Element) <= 4;
 
+// Folds the ranks [begin, end), of which `batch` holds the first `count`. In the end it holds the last `count`, from
+// the rank on that is answered.
+template <bool kAhead, class Name, int V, class Ranks>
+__device__ __forceinline__ int32_t fold_ranks(const Side<Name>& side, const Ranks& list, int32_t begin, int32_t end,
+                                              int32_t column, Batch<Name, V>& batch, int32_t& count,
+                                              State<Rule<Name>, V>& state) {
+  int32_t at = begin;
+#pragma unroll 1
+  while (true) {
+    const int32_t left = end - at - kRowsInFlight, wanted = left < kRowsInFlight ? left : kRowsInFlight;
+    if constexpr (kAhead) {
+      Batch<Name, V> following;
+      if (left > 0) following.load(side, list, at + kRowsInFlight, wanted, column);
+      batch.fold(state, count, at == begin);
+      if (left <= 0) return at;
+      batch = following;
+    } else {
+      batch.fold(state, count, at == begin);
+      if (left <= 0) return at;
+      batch.load(side, list, at + kRowsInFlight, wanted, column);
+    }
+    at += kRowsInFlight;
+    count = wanted;
+  }
+}
+// Writes the rows of the ranks from `begin` on, backwards from those that are at hand: `count` from `at` on.
+template <class Name, int V, class Ranks>
+__device__ __forceinline__ void finish_ranks(const Side<Name>& side, const Ranks& list, int32_t begin, int32_t at,
+                                             int32_t column, Batch<Name, V>& batch, int32_t count,
+                                             const State<Rule<Name>, V>& state,
+                                             const Columns<typename Name::Element, V>& segment) {
+#pragma unroll 1
+  while (true) {
+    batch.finish(side, list, state, segment, at, count, column);
+    if (at == begin) return;
+    at -= kRowsInFlight;
+    count = kRowsInFlight;
+    if constexpr (reads_rows_again<Name>()) {
+      batch.load(side, list, at, count, column);
+    } else {
+      batch.load_rows(list, at, count);
+    }
+  }
+}
+
 // Blocks a multiprocessor, hence registers a thread: for a batch of one tensor or of two.
 template <class Name>
 constexpr int kSingleBlocks = sizeof(typename Name::Element) > 4 ? 8
@@ -247,24 +300,8 @@ __global__ void __launch_bounds__(kThreads, kSingleBlocks<Name>)
       const Columns<T, V> segment = side.template of_segment<V>(key, task.column);
       next = segment_end - piece < list.piece_rows() ? segment_end : piece + list.piece_rows();
       auto state = state_of_none<Fold, V>();
-      int32_t at = piece;
-#pragma unroll 1
-      while (true) {
-        const int32_t left = next - at - kRowsInFlight, wanted = left < kRowsInFlight ? left : kRowsInFlight;
-        if constexpr (kFetchesAhead<Name>) {
-          Batch<Name, V> following;
-          if (left > 0) following.load(side, list, at + kRowsInFlight, wanted, task.column);
-          batch.fold(state, count, at == piece);
-          if (left <= 0) break;
-          batch = following;
-        } else {
-          batch.fold(state, count, at == piece);
-          if (left <= 0) break;
-          batch.load(side, list, at + kRowsInFlight, wanted, task.column);
-        }
-        at += kRowsInFlight;
-        count = wanted;
-      }
+      const int32_t at =
+          fold_ranks<kFetchesAhead<Name>>(side, list, piece, next, task.column, batch, count, state);
       if (segment_begin != piece || segment_end != next) {
         store_part(parts, list.slot(piece, segment_begin == piece) * side.d + task.column, state);
         continue;
@@ -272,15 +309,7 @@ __global__ void __launch_bounds__(kThreads, kSingleBlocks<Name>)
       if constexpr (Side<Name>::kReduces) {
         side.template finish_segment<V>(key, task.column, state, next - piece);
       } else {
-        // Backwards, from the batch that is at hand.
-#pragma unroll 1
-        while (true) {
-          batch.finish(side, list, state, segment, at, count, task.column);
-          if (at == piece) break;
-          at -= kRowsInFlight;
-          count = kRowsInFlight;
-          batch.load(side, list, at, count, task.column);
-        }
+        finish_ranks(side, list, piece, at, task.column, batch, count, state, segment);
       }
     }
   }

@@ -24,6 +24,23 @@ struct Keys {
   __device__ __forceinline__ int32_t operator()(int64_t row) const {
     return offsets ? key_by_offsets(index, index.num_segments, row) : index.key(row);
   }
+  // Of the rows that `lanes` neighbouring threads take together, `distance` apart. A bisection is a chain of trips to
+  // memory: each thread takes one of them where there are enough threads. For whole warps.
+  __device__ __forceinline__ void find(int64_t first, int64_t distance, int32_t lanes, int32_t (&found)[kMapRows]) const {
+    const bool shares = offsets && lanes >= kMapRows;
+    const int32_t lane = threadIdx.x % 32;
+    const int64_t mine = first + lane % kMapRows * distance;
+    const int32_t own = shares && mine < n ? (*this)(mine) : index.num_segments;
+#pragma unroll
+    for (int u = 0; u < kMapRows; ++u) {
+      const int64_t row = first + u * distance;
+      if (shares) {
+        found[u] = __shfl_sync(0xffffffffu, own, (lane & -lanes) + u);
+      } else {
+        found[u] = row < n ? (*this)(row) : index.num_segments;
+      }
+    }
+  }
   // Of offsets: where a segment begins.
   __device__ __forceinline__ int32_t begin(int64_t key) const { return rank_of_offset(index[key], n); }
 };
@@ -105,14 +122,10 @@ __global__ void __launch_bounds__(kMapThreads)
   const int32_t num_segments = keys.index.num_segments;
   const int64_t rows = kMapThreads / lanes, first_column = threadIdx.x % lanes * V;
   const Index args(b.arg, b.wide_index, num_segments);
-  for (int64_t first = blockIdx.x * rows * kMapRows + threadIdx.x / lanes; first < keys.n;
-       first += gridDim.x * rows * kMapRows) {
+  for (int64_t of_block = blockIdx.x * rows * kMapRows; of_block < keys.n; of_block += gridDim.x * rows * kMapRows) {
+    const int64_t first = of_block + threadIdx.x / lanes;
     int32_t mine[kMapRows];
-#pragma unroll
-    for (int u = 0; u < kMapRows; ++u) {
-      const int64_t row = first + u * rows;
-      mine[u] = row < keys.n ? keys(row) : num_segments;
-    }
+    keys.find(first, rows, lanes, mine);
     for (int64_t column = first_column; column < d; column += static_cast<int64_t>(lanes) * V) {
       Columns<T, V> results[kMapRows];
 #pragma unroll

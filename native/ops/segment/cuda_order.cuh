@@ -2,7 +2,7 @@
 // Brings rows in the order of their segments on CUDA. Ids in any order take a stable radix sort, least significant
 // digit first: all digits are counted in one pass over the ids; then each digit takes one launch, in which a tile
 // learns what the tiles before it hold by looking back at what they have published. Few rows take one launch a digit,
-// in which every block counts all ids itself. What is in order already is copied.
+// in which every block counts all ids itself.
 #pragma once
 
 #include "core/checked.h"
@@ -369,109 +369,19 @@ struct SortedIds {
   }
 };
 
-// The list of rows that are in order already, and where its keys begin unless `begins` is NULL; `descends`, which holds
-// 0, becomes 1 if they are not in order.
+// Where the keys of ids in order begin, unless `begins` is NULL. The launch before clears *descends, which becomes 1 if
+// they are not in order.
 __global__ void __launch_bounds__(kBeginThreads)
-    copy_ids(Index ids, int32_t n, int32_t num_segments, Record* list, int32_t* begins, int32_t* descends) {
+    find_begins_of_ids(Index ids, int32_t n, int32_t num_segments, int32_t* begins, int32_t* descends) {
+  let_kernel_after_start();
+  bool found = false;
   for (int64_t block = blockIdx.x; block * kBeginThreads <= n; block += gridDim.x) {
     const int64_t row = block * kBeginThreads + threadIdx.x;
-    if (row < n) {
-      list[row] = {ids.key(row), static_cast<int32_t>(row)};
-      if (row > 0 && ids[row] < ids[row - 1]) *descends = 1;
-    }
+    found |= row > 0 && row < n && ids[row] < ids[row - 1];
     if (begins != nullptr) find_begins_at(SortedIds{ids}, row, n, num_segments, begins);
   }
-}
-// The number of offsets[0 .. count) that are at most `row`, found by a warp: each step leaves one part of 32.
-__device__ __forceinline__ int64_t offsets_up_to_by_warp(const Index& offsets, int64_t count, int64_t row) {
-  int64_t low = 0, high = count;
-  while (low < high) {
-    const int64_t step = (high - low + 31) / 32, at = low + static_cast<int64_t>(threadIdx.x % 32) * step;
-    const int32_t up_to = __popc(__ballot_sync(0xffffffffu, at < high && offsets[at] <= row));
-    const int64_t end = low + up_to * step;
-    low = up_to > 0 ? end - step + 1 : low;
-    high = end < high ? end : high;
-  }
-  return low;
-}
-
-// The list of rows by offsets. A block marks the rows of its tile at which segments begin; a row's segment is the last
-// one marked up to it. Where few rows have nearly all segments each row looks for its own.
-constexpr int kOffsetItems = 4;
-constexpr int kOffsetTile = kBeginThreads * kOffsetItems;
-constexpr int64_t kMostMarks = 8 * kOffsetTile;
-
-__global__ void __launch_bounds__(kBeginThreads)
-    copy_offsets(Index offsets, int32_t n, int32_t num_segments, Record* list, int32_t* begins, int32_t* descends) {
-  __shared__ int32_t marks[kOffsetTile];
-  __shared__ int32_t of_warps[kBeginThreads / 32];
-  __shared__ int64_t bounds[2];
-  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-  for (int64_t tile = blockIdx.x; tile * kOffsetTile < n; tile += gridDim.x) {
-    const int64_t first = tile * kOffsetTile, end = first + kOffsetTile < n ? first + kOffsetTile : n;
-    // Offsets up to the tile's first row, and up to its last.
-    if (warp < 2) {
-      const int64_t up_to = offsets_up_to_by_warp(offsets, int64_t{num_segments} + 1, warp == 0 ? first : end - 1);
-      if (lane == 0) bounds[warp] = up_to;
-    }
-    for (int i = threadIdx.x; i < kOffsetTile; i += kBeginThreads) marks[i] = -1;
-    __syncthreads();
-    const int64_t low = bounds[0], high = bounds[1];
-    if (high - low > kMostMarks) {
-      for (int64_t row = first + threadIdx.x; row < end; row += kBeginThreads) {
-        list[row] = {key_by_offsets(offsets, num_segments, row), static_cast<int32_t>(row)};
-      }
-    } else {
-      for (int64_t key = low + threadIdx.x; key < high; key += kBeginThreads) {
-        const int64_t row = offsets[key] - first;
-        if (row >= 0 && row < kOffsetTile) atomicMax(marks + row, static_cast<int32_t>(key));
-      }
-      __syncthreads();
-      int32_t keys[kOffsetItems];
-      int32_t latest = static_cast<int32_t>(low) - 1;
-#pragma unroll
-      for (int i = 0; i < kOffsetItems; ++i) {
-        const int32_t mark = marks[threadIdx.x * kOffsetItems + i];
-        latest = mark > latest ? mark : latest;
-        keys[i] = latest;
-      }
-      int32_t up_to_lane = latest;
-#pragma unroll
-      for (int distance = 1; distance < 32; distance *= 2) {
-        const int32_t other = __shfl_up_sync(0xffffffffu, up_to_lane, distance);
-        if (lane >= distance && other > up_to_lane) up_to_lane = other;
-      }
-      if (lane == 31) of_warps[warp] = up_to_lane;
-      int32_t before = __shfl_up_sync(0xffffffffu, up_to_lane, 1);
-      if (lane == 0) before = -1;
-      __syncthreads();
-      for (int i = 0; i < warp; ++i) before = of_warps[i] > before ? of_warps[i] : before;
-#pragma unroll
-      for (int i = 0; i < kOffsetItems; ++i) {
-        const int64_t row = first + threadIdx.x * kOffsetItems + i;
-        const int32_t key = keys[i] > before ? keys[i] : before;
-        if (row < end) list[row] = {key >= 0 && key < num_segments ? key : num_segments, static_cast<int32_t>(row)};
-      }
-    }
-    __syncthreads();
-  }
-  for (int64_t key = grid_thread(); key <= static_cast<int64_t>(num_segments) + 1; key += grid_threads()) {
-    begins[key] = key <= num_segments ? rank_of_offset(offsets[key], n) : n;
-    if (key > 0 && key <= num_segments && offsets[key] < offsets[key - 1]) *descends = 1;
-  }
-}
-
-// What is said to be in order and is not: all its rows are dropped, so that the list is one that later kernels can
-// take.
-__global__ void __launch_bounds__(kSortThreads)
-    drop_disordered(const int32_t* descends, int32_t n, int32_t num_segments, Record* list, int32_t* begins) {
   wait_for_kernel_before();
-  let_kernel_after_start();
-  if (*descends == 0) return;
-  for (int64_t row = grid_thread(); row < n; row += grid_threads()) list[row].key = num_segments;
-  for (int64_t key = grid_thread(); key <= static_cast<int64_t>(num_segments) + 1; key += grid_threads()) {
-    begins[key] = key > num_segments ? n : 0;
-  }
+  if (found) *descends = 1;
 }
 
 struct ListKeys {
@@ -521,69 +431,57 @@ __global__ void __launch_bounds__(kSortThreads)
   }
 }
 
-constexpr uint32_t kCheckBlocks = 256;
+template <class KeyAt>
+Status enqueue_begins_of_keys(KeyAt key_at, int32_t n, int32_t num_segments, int32_t* begins, Stream stream) {
+  return launch_early("segment begin kernel", find_begins_of_keys<KeyAt>,
+                      blocks_for(int64_t{num_segments} + 2, kSortThreads), kSortThreads, 0, stream, key_at, n,
+                      num_segments, begins);
+}
+inline bool many_keys(int64_t n, int32_t num_segments) { return num_segments > kManyKeys * n; }
+
+// Where the keys of ids in order begin; `descends` as above.
+inline Status enqueue_begins_of_ids(const Index& ids, const Problem& p, int32_t* begins, int32_t* descends,
+                                    Stream stream) {
+  const bool bisects = many_keys(p.n, p.num_segments);
+  BARACUDA_RETURN_IF_FAILED(launch_early("segment begin kernel", find_begins_of_ids,
+                                         blocks_for(int64_t{p.n} + 1, kBeginThreads), kBeginThreads, 0, stream, ids,
+                                         p.n, p.num_segments, bisects ? nullptr : begins, descends));
+  return bisects ? enqueue_begins_of_keys(SortedIds{ids}, p.n, p.num_segments, begins, stream) : Status::kOk;
+}
 
 class Orderer {
  public:
   Orderer(const Problem& p, WorkspaceLayout& layout, void* workspace)
-      : n_(p.n), num_segments_(p.num_segments), form_(p.form) {
+      : n_(p.n), num_segments_(p.num_segments) {
     while (key_bits_ < 31 && num_segments_ >> key_bits_ != 0) ++key_bits_;
     if (key_bits_ == 0) key_bits_ = 1;
     passes_ = (key_bits_ + kDigitBits - 1) / kDigitBits;
     digit_bits_ = (key_bits_ + passes_ - 1) / passes_;
     const int64_t smallest = SortTables<kLeastItems>::kTile;
-    const int64_t tiles = !sorts_many() ? 0 : (static_cast<int64_t>(n_) + smallest - 1) / smallest;
+    const int64_t tiles = few() ? 0 : (static_cast<int64_t>(n_) + smallest - 1) / smallest;
     state_count_ = tiles << digit_bits_;
     lists_[0] = workspace_array<Record>(workspace, layout.reserve<Record>(n_));
-    const bool two_lists = form_ == Form::kUnsorted && passes_ > 1;
-    lists_[1] = workspace_array<Record>(workspace, layout.reserve<Record>(two_lists ? n_ : 0));
+    lists_[1] = workspace_array<Record>(workspace, layout.reserve<Record>(passes_ > 1 ? n_ : 0));
     begins_ = workspace_array<int32_t>(workspace, layout.reserve<int32_t>(int64_t{num_segments_} + 2));
-    descends_ = workspace_array<int32_t>(workspace, layout.reserve<int32_t>(1));
-    const int64_t counters = !sorts_many() ? 0 : passes_ + (int64_t{passes_} << digit_bits_);
+    const int64_t counters = few() ? 0 : passes_ + (int64_t{passes_} << digit_bits_);
     counters_ = workspace_array<uint32_t>(workspace, layout.reserve<uint32_t>(counters));
-    states_ = workspace_array<uint32_t>(workspace, layout.reserve<uint32_t>(sorts_many() ? passes_ * state_count_ : 0));
+    states_ = workspace_array<uint32_t>(workspace, layout.reserve<uint32_t>(!few() ? passes_ * state_count_ : 0));
   }
 
-  // Rows without a segment come last, in order already also first.
+  // Rows without a segment come last.
   Status enqueue(const Index& index, int32_t piece_bits, Stream stream, List* list) const {
-    *list = {lists_[0], begins_, n_, num_segments_, piece_bits};
+    *list = {{n_, num_segments_, piece_bits}, lists_[0], begins_};
     // By a kernel, not by a memset: the next launch may be a dependent one.
     if (n_ == 0) {
       return launch_kernel("segment begin kernel", find_begins_of_keys<ListKeys>,
                            blocks_for(int64_t{num_segments_} + 2, kSortThreads), kSortThreads, 0, stream,
                            ListKeys{lists_[0]}, n_, num_segments_, begins_);
     }
-    switch (form_) {
-      case Form::kUnsorted:
-        return few() ? enqueue_few(index, stream, &list->records) : enqueue_many(index, stream, &list->records);
-      case Form::kSorted:
-        BARACUDA_RETURN_IF_FAILED(enqueue_zeros(descends_, sizeof(int32_t), stream));
-        BARACUDA_RETURN_IF_FAILED(launch_kernel("segment copy kernel", copy_ids,
-                                                blocks_for(int64_t{n_} + 1, kBeginThreads), kBeginThreads, 0, stream,
-                                                index, n_, num_segments_, lists_[0], many_keys() ? nullptr : begins_,
-                                                descends_));
-        if (many_keys()) BARACUDA_RETURN_IF_FAILED(enqueue_bisection(SortedIds{index}, stream));
-        break;
-      case Form::kOffsets:
-        BARACUDA_RETURN_IF_FAILED(enqueue_zeros(descends_, sizeof(int32_t), stream));
-        BARACUDA_RETURN_IF_FAILED(launch_kernel("segment copy kernel", copy_offsets, copy_blocks(), kBeginThreads, 0,
-                                                stream, index, n_, num_segments_, lists_[0], begins_, descends_));
-        break;
-    }
-    // Few blocks, because nearly always there is nothing to drop.
-    const uint32_t blocks = copy_blocks();
-    return launch_early("segment check kernel", drop_disordered, blocks < kCheckBlocks ? blocks : kCheckBlocks,
-                        kSortThreads, 0, stream, descends_, n_, num_segments_, lists_[0], begins_);
+    return few() ? enqueue_few(index, stream, &list->records) : enqueue_many(index, stream, &list->records);
   }
 
  private:
-  bool many_keys() const { return num_segments_ > kManyKeys * n_; }
   bool few() const { return n_ <= kFewRows; }
-  uint32_t copy_blocks() const {
-    return blocks_for(n_ > num_segments_ ? n_ : int64_t{num_segments_} + 2, kSortThreads);
-  }
-  bool sorts_many() const { return form_ == Form::kUnsorted && !few(); }
-
   Status enqueue_many(const Index& ids, Stream stream, const Record** records) const {
     uint32_t* totals = counters_ + passes_;
     BARACUDA_RETURN_IF_FAILED(
@@ -650,29 +548,22 @@ class Orderer {
   }
 
   Status enqueue_begins(const Record* records, Stream stream) const {
-    if (many_keys()) return enqueue_bisection(ListKeys{records}, stream);
+    if (many_keys(n_, num_segments_)) {
+      return enqueue_begins_of_keys(ListKeys{records}, n_, num_segments_, begins_, stream);
+    }
     return launch_early("segment begin kernel", find_begins_of_rows, blocks_for(int64_t{n_} + 1, kBeginThreads),
                         kBeginThreads, 0, stream, records, n_, num_segments_, begins_);
-  }
-
-  template <class KeyAt>
-  Status enqueue_bisection(KeyAt key_at, Stream stream) const {
-    return launch_early("segment begin kernel", find_begins_of_keys<KeyAt>,
-                        blocks_for(int64_t{num_segments_} + 2, kSortThreads), kSortThreads, 0, stream, key_at, n_,
-                        num_segments_, begins_);
   }
 
   static size_t few_bytes(int32_t bits) { return (size_t{8} + kSortWarps) << bits; }
 
   int32_t n_;
   int32_t num_segments_;
-  Form form_;
   int32_t key_bits_ = 0;
   int32_t passes_, digit_bits_;
   int64_t state_count_;  // of one pass
   Record* lists_[2];
   int32_t* begins_;
-  int32_t* descends_;   // [1], of rows in order
   uint32_t* counters_;  // [passes] tickets, then [passes][digits] totals
   uint32_t* states_;    // [passes][tiles][digits]
 };

@@ -347,8 +347,8 @@ __device__ __forceinline__ void finish_rows(const Side<Name>& side, const List& 
 }
 
 // Folds the rows of the ranks [begin, end), or reads none of them, and gives them zeros.
-template <int V, class Name>
-__device__ __forceinline__ State<Rule<Name>, V> zero_rows(const Side<Name>& side, const List& list, int32_t begin,
+template <int V, class Name, class Ranks>
+__device__ __forceinline__ State<Rule<Name>, V> zero_rows(const Side<Name>& side, const Ranks& list, int32_t begin,
                                                           int32_t end, int32_t column, bool reads) {
   using T = typename Name::Element;
   State<Rule<Name>, V> state{};
@@ -492,9 +492,9 @@ constexpr int kJoinBatch =
     (sizeof(typename Fold::First) + sizeof(typename Fold::Second) > 9 ? 4 : 8) / (kJoinsInOrder<Fold> ? 2 : 1);
 constexpr int kJoinAlone = 32;
 
-template <class Fold>
+template <class Fold, class Ranks>
 struct Joiner {
-  const List& list;
+  const Ranks& list;
   const Parts<Fold>& parts;
   int32_t begin, count;  // the segment's first rank, its pieces
   int64_t d, column;     // lanes beyond the last column read the first one's
@@ -528,18 +528,19 @@ struct JoinTables {
 };
 
 // The pieces of the segment of several pieces that begins in a window, 0 if none does.
-__device__ __forceinline__ int32_t find_segment(const List& list, int64_t window, int32_t* key) {
+template <class Ranks>
+__device__ __forceinline__ int32_t find_segment(const Ranks& list, int64_t window, int32_t* key) {
   const int64_t next = (window + 1) << list.piece_bits;
   if (next >= list.n) return 0;
   *key = list.key(static_cast<int32_t>(next));
   if (!list.in_pieces(*key)) return 0;
-  const int32_t begin = list.begins[*key];
+  const int32_t begin = list.begin(*key);
   if (begin >= next || begin < next - list.piece_rows()) return 0;
   return (list.length(*key) + list.piece_rows() - 1) >> list.piece_bits;
 }
 
-template <class Fold>
-__device__ __forceinline__ State<Fold, 1> join_in_order(const Joiner<Fold>& joiner, int32_t first, int32_t last) {
+template <class Fold, class Ranks>
+__device__ __forceinline__ State<Fold, 1> join_in_order(const Joiner<Fold, Ranks>& joiner, int32_t first, int32_t last) {
   State<Fold, 1> state{}, fetched[kJoinBatch<Fold>];
   for (int32_t batch = first; batch < last; batch += kJoinBatch<Fold>) {
     joiner.fetch(batch, fetched);
@@ -556,8 +557,8 @@ __device__ __forceinline__ State<Fold, 1> join_in_order(const Joiner<Fold>& join
 }
 
 // The same where parts are scaled.
-template <class Fold>
-__device__ State<Fold, 1> join_scaled(const Joiner<Fold>& joiner, JoinTables<Fold>& tables) {
+template <class Fold, class Ranks>
+__device__ State<Fold, 1> join_scaled(const Joiner<Fold, Ranks>& joiner, JoinTables<Fold>& tables) {
   using First = typename Fold::First;
   constexpr int32_t kBatch = kJoinWarps * kJoinBatch<Fold>;
   __shared__ First maxima[kJoinWarps][32];
@@ -602,8 +603,8 @@ __device__ State<Fold, 1> join_scaled(const Joiner<Fold>& joiner, JoinTables<Fol
 }
 
 // The first warp has the answer.
-template <class Fold>
-__device__ State<Fold, 1> join_together(const Joiner<Fold>& joiner, JoinTables<Fold>& tables) {
+template <class Fold, class Ranks>
+__device__ State<Fold, 1> join_together(const Joiner<Fold, Ranks>& joiner, JoinTables<Fold>& tables) {
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   State<Fold, 1> state{};
   if constexpr (Fold::kAnyGrouping) {
@@ -642,9 +643,9 @@ __device__ State<Fold, 1> join_together(const Joiner<Fold>& joiner, JoinTables<F
   return state;
 }
 
-template <class Name>
-__device__ __forceinline__ void finish_join(const Side<Name>& side, const Joiner<Rule<Name>>& joiner, int32_t key,
-                                            const State<Rule<Name>, 1>& state) {
+template <class Name, class Ranks>
+__device__ __forceinline__ void finish_join(const Side<Name>& side, const Joiner<Rule<Name>, Ranks>& joiner,
+                                            int32_t key, const State<Rule<Name>, 1>& state) {
   if (joiner.column >= side.d) return;
   const int32_t column = static_cast<int32_t>(joiner.column);
   if constexpr (Side<Name>::kReduces) {
@@ -656,11 +657,9 @@ __device__ __forceinline__ void finish_join(const Side<Name>& side, const Joiner
   }
 }
 
-template <class Name>
-__global__ void __launch_bounds__(kJoinThreads) join_parts(Side<Name> side, List list, Parts<Rule<Name>> parts) {
+template <class Name, class Ranks>
+__device__ __forceinline__ void join_all(const Side<Name>& side, const Ranks& list, const Parts<Rule<Name>>& parts) {
   using Fold = Rule<Name>;
-  wait_for_kernel_before();
-  let_kernel_after_start();
   __shared__ JoinTables<Fold> tables;
   __shared__ int32_t long_keys[kJoinWarps];
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
@@ -673,7 +672,7 @@ __global__ void __launch_bounds__(kJoinThreads) join_parts(Side<Name> side, List
     const int32_t count = find_segment(list, task / column_blocks * kJoinWarps + warp, &key);
     if (lane == 0) long_keys[warp] = count > kJoinAlone ? key : -1;
     if (count > 0 && count <= kJoinAlone) {
-      const Joiner<Fold> joiner{list, parts, list.begins[key], count, side.d, column};
+      const Joiner<Fold, Ranks> joiner{list, parts, list.begin(key), count, side.d, column};
       finish_join(side, joiner, key, join_in_order(joiner, 0, count));
     }
     __syncthreads();
@@ -681,13 +680,25 @@ __global__ void __launch_bounds__(kJoinThreads) join_parts(Side<Name> side, List
       const int32_t mine = long_keys[i];
       if (mine < 0) continue;
       const int32_t pieces = (list.length(mine) + list.piece_rows() - 1) >> list.piece_bits;
-      const Joiner<Fold> joiner{list, parts, list.begins[mine], pieces, side.d, column};
+      const Joiner<Fold, Ranks> joiner{list, parts, list.begin(mine), pieces, side.d, column};
       const State<Fold, 1> state = join_together(joiner, tables);
       if (warp == 0) finish_join(side, joiner, mine, state);
       __syncthreads();
     }
     __syncthreads();
   }
+}
+
+template <class Name>
+__global__ void __launch_bounds__(kJoinThreads) join_parts(Side<Name> side, List list, Parts<Rule<Name>> parts) {
+  wait_for_kernel_before();
+  let_kernel_after_start();
+  join_all(side, list, parts);
+}
+// The blocks that a join takes for all windows of a piece's length.
+inline uint32_t join_blocks(const Pieces& list, int32_t d) {
+  const int64_t windows = (slot_count(list.n, list.piece_bits) / 2 + kJoinWarps - 1) / kJoinWarps;
+  return blocks_for(windows * ((static_cast<int64_t>(d) + 31) / 32), 1);
 }
 
 }  // namespace

@@ -30,18 +30,32 @@ struct alignas(8) Record {
   int32_t row;
 };
 
-// The rows in order, and where each key begins.
-struct List {
-  const Record* records;   // [n]
-  const int32_t* begins;   // [num_segments + 2]: first rank of a segment; where the last one ends; n
+// How the rows in order are cut.
+struct Pieces {
   int32_t n;
   int32_t num_segments;
   int32_t piece_bits;
 
   BARACUDA_HD int32_t piece_rows() const { return 1 << piece_bits; }
+
+  // Where the parts of segments of several pieces are kept. Of the pieces that begin in one window of a piece's length
+  // at most one is the first of such a segment, for it has full length, and at most one is a later one, for pieces of
+  // one segment begin a full length apart and a segment's last piece is followed by the next one's first.
+  BARACUDA_HD int64_t slot(int32_t begin, bool first) const {
+    return 2 * static_cast<int64_t>(begin >> piece_bits) + (first ? 1 : 0);
+  }
+};
+
+// The rows in order, and where each key begins.
+struct List : Pieces {
+  const Record* records;  // [n]
+  const int32_t* begins;  // [num_segments + 2]: first rank of a segment; where the last one ends; n
+
   BARACUDA_HD int32_t key(int32_t rank) const { return records[rank].key; }
   BARACUDA_HD int32_t row(int32_t rank) const { return records[rank].row; }
-  BARACUDA_HD int32_t length(int32_t key) const { return begins[int64_t{key} + 1] - begins[key]; }
+  BARACUDA_HD int32_t begin(int32_t key) const { return begins[key]; }
+  BARACUDA_HD int32_t end(int32_t key) const { return begins[int64_t{key} + 1]; }
+  BARACUDA_HD int32_t length(int32_t key) const { return end(key) - begin(key); }
   BARACUDA_HD bool in_pieces(int32_t key) const { return key < num_segments && length(key) > piece_rows(); }
 
   // The first rank from `rank` on at which a piece begins, n if there is none.
@@ -53,13 +67,6 @@ struct List {
     const int64_t cut = at + piece_rows() - 1 - static_cast<int64_t>((at - begin - 1) & (piece_rows() - 1));
     const int64_t next = end > at && end < cut ? end : cut;
     return static_cast<int32_t>(next < n ? next : n);
-  }
-
-  // Where the parts of segments of several pieces are kept. Of the pieces that begin in one window of a piece's length
-  // at most one is the first of such a segment, for it has full length, and at most one is a later one, for pieces of
-  // one segment begin a full length apart and a segment's last piece is followed by the next one's first.
-  BARACUDA_HD int64_t slot(int32_t begin, bool first) const {
-    return 2 * static_cast<int64_t>(begin >> piece_bits) + (first ? 1 : 0);
   }
 };
 

@@ -26,7 +26,8 @@ struct Keys {
   }
   // Of the rows that `lanes` neighbouring threads take together, `distance` apart. A bisection is a chain of trips to
   // memory: each thread takes one of them where there are enough threads. For whole warps.
-  __device__ __forceinline__ void find(int64_t first, int64_t distance, int32_t lanes, int32_t (&found)[kMapRows]) const {
+  __device__ __forceinline__ void find(int64_t first, int64_t distance, int32_t lanes,
+                                       int32_t (&found)[kMapRows]) const {
     const bool shares = offsets && lanes >= kMapRows;
     const int32_t lane = threadIdx.x % 32;
     const int64_t mine = first + lane % kMapRows * distance;

@@ -540,7 +540,8 @@ __device__ __forceinline__ int32_t find_segment(const Ranks& list, int64_t windo
 }
 
 template <class Fold, class Ranks>
-__device__ __forceinline__ State<Fold, 1> join_in_order(const Joiner<Fold, Ranks>& joiner, int32_t first, int32_t last) {
+__device__ __forceinline__ State<Fold, 1> join_in_order(const Joiner<Fold, Ranks>& joiner, int32_t first,
+                                                        int32_t last) {
   State<Fold, 1> state{}, fetched[kJoinBatch<Fold>];
   for (int32_t batch = first; batch < last; batch += kJoinBatch<Fold>) {
     joiner.fetch(batch, fetched);

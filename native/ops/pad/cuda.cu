@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // Pad on CUDA: a thread owns one aligned 16-byte vector of the destination. Where every element has one source the
 // vector is copied, shifted into place; elsewhere its words are gathered or summed: by the thread itself where elements
-// have few images (cuda_images.cuh). Where the destination is one run its rows are found in 32 bits, and edges of short
-// words are joined from two copies (cuda_rows.cuh). Small tensors are staged (cuda_tiles.cuh).
+// have few images (cuda_images.cuh), and without a branch of its own where they have one an axis (cuda_planes.cuh).
+// Where the destination is one run its rows are found in 32 bits, and edges are joined from two copies (cuda_rows.cuh).
+// Short rows are moved by a lane each (cuda_short_rows.cuh), other small tensors are staged (cuda_tiles.cuh).
 #include "core/checked.h"
 #include "ops/pad/cuda_images.cuh"
+#include "ops/pad/cuda_planes.cuh"
 #include "ops/pad/cuda_rows.cuh"
+#include "ops/pad/cuda_short_rows.cuh"
 #include "ops/pad/cuda_slice.cuh"
 #include "ops/pad/cuda_tiles.cuh"
 
@@ -146,6 +149,13 @@ __global__ void __launch_bounds__(kSumThreads) write_sums(const __grid_constant_
 template <typename Word>
 Status launch_slice(const Problem& p, const Moves<Word>& b, Stream stream) {
   const Slice<Word> s = make_slice(p, b.source, b.destination, b.value);
+  if constexpr (sizeof(Word) <= kBankBytes) {
+    ShortRows rows;
+    if (find_short_rows(s, &rows)) {
+      return launch_kernel("pad kernel", write_short_rows<Word>, blocks_for(rows.count, kShortThreads), kShortThreads,
+                           0, stream, s, source_vectors(s), rows);
+    }
+  }
   Tiles tiles{};
   if (cut_into_tiles(p, s, false, &tiles)) {
     uint32_t blocks = 0;
@@ -158,10 +168,10 @@ Status launch_slice(const Problem& p, const Moves<Word>& b, Stream stream) {
       return launch_kernel("pad kernel", write_folded<Word>, blocks_for(s.threads, kFoldThreads), kFoldThreads, 0,
                            stream, s, source_vectors(s));
     }
-  }
-  // Vectors of larger words have few enough words at an edge to look at each.
-  if constexpr (sizeof(Word) <= 2) {
-    if (s.compact && !s.folds && s.axes[0].count >= kVectorBytes / sizeof(Word)) {
+    // Where nothing is filled and rows are whole vectors, all are plain copies.
+    constexpr int64_t kWords = kVectorBytes / sizeof(Word);
+    const bool copies = sizeof(Word) > 2 && is_filled_nowhere(s) && s.axes[0].extent.divisor % kWords == 0;
+    if (s.compact && !s.folds && !copies && s.axes[0].count >= kWords) {
       return launch_kernel("pad kernel", write_filled<Word>, blocks_for(s.threads, kFillThreads), kFillThreads, 0,
                            stream, s, source_vectors(s));
     }
@@ -183,6 +193,14 @@ Status launch_slice(const Problem& p, const Sums<T>& b, Stream stream) {
   }
   ImageSums sums;
   if (find_images(s, &sums)) {
+    if constexpr (sizeof(T) >= 4) {
+      PlaneSums planes;
+      if (find_planes(s, sums, &planes)) {
+        return launch_kernel("pad gradient kernel",
+                             planes.only_ends ? write_plane_sums<T, true> : write_plane_sums<T, false>,
+                             blocks_for(planes.vectors, kPlaneThreads), kPlaneThreads, 0, stream, planes);
+      }
+    }
     return launch_kernel("pad gradient kernel", write_image_sums<T>, blocks_for(s.threads, kImageThreads),
                          kImageThreads, 0, stream, s, sums);
   }

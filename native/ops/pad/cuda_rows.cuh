@@ -98,12 +98,23 @@ __device__ __forceinline__ int64_t place_of_vector(const CompactRow& row, int32_
   return static_cast<int64_t>(static_cast<int32_t>(place)) * static_cast<int64_t>(sizeof(Word));
 }
 
+// A vector of nothing but the value.
+template <typename Word>
+__device__ __forceinline__ uint4 filled_with(Word value) {
+  if constexpr (sizeof(Word) == 8) {
+    const uint32_t low = static_cast<uint32_t>(value), high = static_cast<uint32_t>(value >> 32);
+    return {low, high, low, high};
+  } else {
+    const uint32_t word = value * (sizeof(Word) == 1 ? 0x01010101u : sizeof(Word) == 2 ? 0x00010001u : 1u);
+    return {word, word, word, word};
+  }
+}
+
 // Writes a whole vector: the end of a window or its middle, the value, the begin of the next window, of which the last
 // two may be missing, or the first. False where vectors that it needs may not be read.
 template <typename Word>
 __device__ __forceinline__ bool fill_vector(const Slice<Word>& s, const SourceVectors& vectors, int32_t first) {
   constexpr int32_t kBytes = sizeof(Word), kWords = kVectorBytes / kBytes;
-  static_assert(kBytes <= 2, "the value is repeated to words of 4 bytes");
   const DeviceAxis& inner = s.axes[0];
   const int32_t extent = static_cast<int32_t>(inner.extent.divisor), count = static_cast<int32_t>(inner.count);
   const uint32_t number = divide_by_several(inner.extent, static_cast<uint32_t>(first));
@@ -114,8 +125,7 @@ __device__ __forceinline__ bool fill_vector(const Slice<Word>& s, const SourceVe
   const int32_t end = begun && row.inside ? min(max(count - position, 0), kWords) * kBytes : 0;
   const Piece piece(vectors, place_of_vector<Word>(row, position), 0, end);
   bool readable = piece.readable;
-  const uint32_t value = s.value * (kBytes == 1 ? 0x01010101u : 0x00010001u);
-  uint4 other{value, value, value, value};
+  uint4 other = filled_with(s.value);
   if (end < kVectorBytes) {
     const int32_t next = (begun ? extent : 0) - position;
     if (next < kWords) {

@@ -435,6 +435,15 @@ Slice<Word> make_slice(const Problem& p, const Word* source, Word* destination, 
   return s;
 }
 
+// Whether every element is inside all windows.
+template <typename Word>
+bool is_filled_nowhere(const Slice<Word>& s) {
+  for (int32_t a = 0; a < s.rank; ++a) {
+    if (s.axes[a].count < s.axes[a].extent.divisor) return false;
+  }
+  return true;
+}
+
 // Part of the axis `a`.
 inline Problem part_of(const Problem& p, int32_t a, int64_t first, int64_t count) {
   Problem part = p;

@@ -163,13 +163,19 @@ struct alignas(kCount * sizeof(uint16_t) < kVectorBytes ? kCount * sizeof(uint16
   uint16_t at[kCount];
 };
 
+// How far a place that is none stands behind the others; kNowhere is further.
+template <typename T>
+__device__ __forceinline__ uint32_t distance_of(const T* nothing, const char* from) {
+  return static_cast<uint32_t>(reinterpret_cast<const char*>(nothing) - from);
+}
+
 // The words of a vector whose entries are `groups` at `entries`; their places count from `from`.
 template <typename T>
 __device__ __forceinline__ void sum_words(const char* from, const T* nothing, const uint16_t* entries, uint32_t groups,
                                           T* words) {
   constexpr int kWords = kVectorBytes / sizeof(T);
   using GroupEntries = Entries<kWords * kPlacesInGroup>;
-  const uint32_t none = static_cast<uint32_t>(reinterpret_cast<const char*>(nothing) - from);
+  const uint32_t none = distance_of(nothing, from);
   Compute<T> sums[kWords];
   bool several[kWords];
 #pragma unroll
@@ -212,9 +218,10 @@ __device__ __forceinline__ void write_group(const Slice<T>& s, const Tiles& tile
       sum_words<T>(from, nothing, entries, tiles.places.divisor / kPlacesInGroup, words);
     } else {
       const Entries<kWords> places = *reinterpret_cast<const Entries<kWords>*>(entries);
+      const uint32_t none = distance_of(nothing, from);
 #pragma unroll
       for (int32_t k = 0; k < kWords; ++k) {
-        words[k] = places.at[k] == kNowhere ? s.value : *reinterpret_cast<const T*>(from + places.at[k]);
+        words[k] = *reinterpret_cast<const T*>(from + (places.at[k] < none ? places.at[k] : none));
       }
     }
     const int32_t rest = extent - vector * kWords;
@@ -226,15 +233,19 @@ template <typename T, bool kSums>
 __global__ void __launch_bounds__(kTileThreads, kTileBlocks)
     write_tiles(const __grid_constant__ Slice<T> s, const __grid_constant__ Tiles tiles) {
   extern __shared__ uint4 stage[];
-  // Behind the stage stands what a place that is none adds: -0 changes no sum.
+  // Behind the stage stands what a place that is none holds: the value, or -0, which changes no sum.
   T* const nothing = reinterpret_cast<T*>(stage + kStageVectors);
   uint16_t* const table = reinterpret_cast<uint16_t*>(stage + kStageVectors + 1);
   StageLoad<T> load;
   Group group = group_of(s, tiles, blockIdx.x);
   load.begin(s, group);
   fill_table<T, kSums>(s, tiles, table);
-  if constexpr (kSums) {
-    if (threadIdx.x == 0) *nothing = narrow<T>(Compute<T>(-0.0));
+  if (threadIdx.x == 0) {
+    if constexpr (kSums) {
+      *nothing = narrow<T>(Compute<T>(-0.0));
+    } else {
+      *nothing = s.value;
+    }
   }
   for (uint32_t number = blockIdx.x;;) {
     load.finish(s, stage);

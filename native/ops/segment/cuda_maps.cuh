@@ -16,34 +16,32 @@ constexpr int kMapThreads = 256;
 constexpr int kMapRows = 4;
 
 // The keys of rows, by ids or by offsets.
+template <bool kByOffsets>
 struct Keys {
   Index index;
   int32_t n;
-  bool offsets;
 
-  __device__ __forceinline__ int32_t operator()(int64_t row) const {
-    return offsets ? key_by_offsets(index, index.num_segments, row) : index.key(row);
-  }
-  // Of the rows that `lanes` neighbouring threads take together, `distance` apart. A bisection is a chain of trips to
-  // memory: each thread takes one of them where there are enough threads. For whole warps.
+  // Of the rows that `lanes` neighbouring threads take together, `distance` apart; rows behind the last have none. A
+  // bisection is a chain of trips to memory: each thread takes one of them where there are enough threads. For whole
+  // warps.
   __device__ __forceinline__ void find(int64_t first, int64_t distance, int32_t lanes,
                                        int32_t (&found)[kMapRows]) const {
-    const bool shares = offsets && lanes >= kMapRows;
     const int32_t lane = threadIdx.x % 32;
-    const int64_t mine = first + lane % kMapRows * distance;
-    const int32_t own = shares && mine < n ? (*this)(mine) : index.num_segments;
+    const bool shares = kByOffsets && lanes >= kMapRows;
+    const int32_t own = shares ? key(first + lane % kMapRows * distance) : index.num_segments;
 #pragma unroll
     for (int u = 0; u < kMapRows; ++u) {
-      const int64_t row = first + u * distance;
-      if (shares) {
-        found[u] = __shfl_sync(0xffffffffu, own, (lane & -lanes) + u);
-      } else {
-        found[u] = row < n ? (*this)(row) : index.num_segments;
-      }
+      found[u] = shares ? __shfl_sync(0xffffffffu, own, (lane & -lanes) + u) : key(first + u * distance);
     }
   }
   // Of offsets: where a segment begins.
   __device__ __forceinline__ int32_t begin(int64_t key) const { return rank_of_offset(index[key], n); }
+
+ private:
+  __device__ __forceinline__ int32_t key(int64_t row) const {
+    if (row >= n) return index.num_segments;
+    return kByOffsets ? key_by_offsets(index, index.num_segments, row) : index.key(row);
+  }
 };
 
 // A block counts for itself first, in a table with room for the segments of all its rows, so that a hot segment is
@@ -84,7 +82,7 @@ __global__ void __launch_bounds__(kCountThreads) clear_counts(int32_t num_segmen
 
 // The first launch of the call, which clears the counts, began after the ids were there: all that touches no count is
 // done beside it.
-__global__ void __launch_bounds__(kCountThreads) count_rows(Keys keys, int32_t* counts) {
+__global__ void __launch_bounds__(kCountThreads) count_rows(Keys<false> keys, int32_t* counts) {
   let_kernel_after_start();
   __shared__ Tallies tallies;
   const int32_t num_segments = keys.index.num_segments;
@@ -112,9 +110,9 @@ __global__ void __launch_bounds__(kCountThreads) count_rows(Keys keys, int32_t* 
   }
 }
 
-template <class Name, int V>
+template <class Name, int V, bool kByOffsets>
 __global__ void __launch_bounds__(kMapThreads)
-    map_rows(Keys keys, int32_t d, int32_t lanes, const int32_t* counts, Buffers<Name> b) {
+    map_rows(Keys<kByOffsets> keys, int32_t d, int32_t lanes, const int32_t* counts, Buffers<Name> b) {
   using Map = Rule<Name>;
   using T = typename Name::Element;
   wait_for_kernel_before();
@@ -140,7 +138,7 @@ __global__ void __launch_bounds__(kMapThreads)
         if constexpr (Map::kRows > 0) x = load<V>(b.rows[0] + row * d + column);
         int32_t count = 0;
         if constexpr (Map::kCounts) {
-          count = keys.offsets ? keys.begin(mine[u] + 1) - keys.begin(mine[u]) : counts[mine[u]];
+          count = kByOffsets ? keys.begin(mine[u] + 1) - keys.begin(mine[u]) : counts[mine[u]];
         }
 #pragma unroll
         for (int k = 0; k < V; ++k) {
@@ -170,37 +168,44 @@ struct MapPlan {
   }
 };
 
-template <int V, class Name>
-Status enqueue_map(const Problem& p, const Keys& keys, const Buffers<Name>& b, const int32_t* counts, Stream stream) {
+template <int V, class Name, bool kByOffsets>
+Status enqueue_map(const Problem& p, const Keys<kByOffsets>& keys, const Buffers<Name>& b, const int32_t* counts,
+                   Stream stream) {
   int32_t lanes = 1;
   while (lanes < 32 && lanes * V < p.d) lanes *= 2;
   const uint32_t blocks = blocks_for(p.n, kMapThreads / lanes * kMapRows);
+  const auto kernel = map_rows<Name, V, kByOffsets>;
   // The first launch of a call must not overlap what the caller enqueued before.
-  return counts != nullptr ? launch_early("segment map kernel", map_rows<Name, V>, blocks, kMapThreads, 0, stream, keys,
-                                          p.d, lanes, counts, b)
-                           : launch_kernel("segment map kernel", map_rows<Name, V>, blocks, kMapThreads, 0, stream,
-                                           keys, p.d, lanes, counts, b);
+  return counts != nullptr ? launch_early("segment map kernel", kernel, blocks, kMapThreads, 0, stream, keys, p.d,
+                                          lanes, counts, b)
+                           : launch_kernel("segment map kernel", kernel, blocks, kMapThreads, 0, stream, keys, p.d,
+                                           lanes, counts, b);
 }
 
-template <class Name>
-Status enqueue_map(const Problem& p, const Buffers<Name>& b, void* workspace, Stream stream) {
+template <class Name, bool kByOffsets>
+Status enqueue_map(const Problem& p, const Keys<kByOffsets>& keys, const Buffers<Name>& b, const int32_t* counts,
+                   Stream stream) {
   using T = typename Name::Element;
-  const MapPlan<Name> plan(p, workspace);
-  const Keys keys{Index(b.index, b.wide_index, p.num_segments), p.n, p.form == Form::kOffsets};
-  int32_t* counts = nullptr;
-  if (Rule<Name>::kCounts && !keys.offsets) {
-    counts = plan.counts;
-    BARACUDA_RETURN_IF_FAILED(launch_kernel("segment clear kernel", clear_counts,
-                                            blocks_for(p.num_segments, kCountThreads), kCountThreads, 0, stream,
-                                            p.num_segments, counts));
-    BARACUDA_RETURN_IF_FAILED(launch_early("segment count kernel", count_rows,
-                                           blocks_for(p.n, kCountThreads * kCountRows), kCountThreads, 0, stream, keys,
-                                           counts));
-  }
   constexpr int kWide = 16 / sizeof(T) < 4 ? 16 / sizeof(T) : 4;
   return columns_per_access(p.d, sizeof(T), addresses_of(b), kWide) == kWide
              ? enqueue_map<kWide>(p, keys, b, counts, stream)
              : enqueue_map<1>(p, keys, b, counts, stream);
+}
+
+template <class Name>
+Status enqueue_map(const Problem& p, const Buffers<Name>& b, void* workspace, Stream stream) {
+  const Index index(b.index, b.wide_index, p.num_segments);
+  if (p.form == Form::kOffsets) return enqueue_map(p, Keys<true>{index, p.n}, b, nullptr, stream);
+  const Keys<false> keys{index, p.n};
+  if (!Rule<Name>::kCounts) return enqueue_map(p, keys, b, nullptr, stream);
+  int32_t* counts = MapPlan<Name>(p, workspace).counts;
+  BARACUDA_RETURN_IF_FAILED(launch_kernel("segment clear kernel", clear_counts,
+                                          blocks_for(p.num_segments, kCountThreads), kCountThreads, 0, stream,
+                                          p.num_segments, counts));
+  BARACUDA_RETURN_IF_FAILED(launch_early("segment count kernel", count_rows,
+                                         blocks_for(p.n, kCountThreads * kCountRows), kCountThreads, 0, stream, keys,
+                                         counts));
+  return enqueue_map(p, keys, b, counts, stream);
 }
 
 }  // namespace

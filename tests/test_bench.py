@@ -433,6 +433,24 @@ def test_json_keeps_everything(tmp_path: Path) -> None:
         results.load(path)
 
 
+def test_later_rows_take_their_places() -> None:
+    result, later = example(), example()
+    later.origin["date"] = "2026-01-03 04:05 UTC"
+    later.rows = [replace(later.rows[0], light_us=7.0), replace(later.rows[0], name="third")]
+    joined = results.updated(result, later)
+    assert [(row.name, row.measured) for row in joined.rows] == [
+        (result.rows[0].name, "2026-01-03 04:05 UTC"),
+        (result.rows[1].name, ""),
+        ("third", "2026-01-03 04:05 UTC"),
+    ]
+    assert joined.rows[0].light_us == 7.0
+    assert joined.origin == example().origin
+    assert "2 rows and their peers were measured 2026-01-03 04:05 UTC" in " ".join(report.origin(joined).split())
+    later.origin["driver"] = "another"
+    with pytest.raises(ValueError, match="driver differs"):
+        results.updated(result, later)
+
+
 @pytest.mark.parametrize(
     ("limit", "kept"),
     [
@@ -532,6 +550,21 @@ def test_command_writes_json_and_a_picture(tmp_path: Path, capsys: pytest.Captur
     assert (tmp_path / "picture.png").read_bytes().startswith(b"\x89PNG")
 
 
+def test_a_later_run_updates_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file, quick = tmp_path / "result.json", ["--cpu", "--small", "--no-peers", "--repeat", "1"]
+    assert bench.main([*quick, "--rows", "^affine_grid_2d", "--json", str(file)]) == 0
+    before = results.load(file)
+    assert bench.main([*quick, "--rows", "^affine_grid_2d fw|^pad_constant bw f32", "--update", str(file)]) == 0
+    after = results.load(file)
+    names = [row.name for row in before.rows]
+    assert [row.name for row in after.rows][: len(names)] == names
+    assert {row.name for row in after.rows if not row.measured} == {name for name in names if " bw " in name}
+    assert len(after.rows) > len(names)
+    file.write_text(file.read_text().replace(f'"{before.origin["device"]}"', '"another machine"'))
+    assert bench.main([*quick, "--rows", "^affine_grid_2d fw", "--update", str(file)]) == 2
+    assert "--update: device differs" in capsys.readouterr().err
+
+
 def chosen(pattern: str) -> list[Row]:
     options = bench._arguments(["--rows", pattern])
     return [row for row in table.ROWS if row.backend == "cpu" and options.rows.search(row.name)]
@@ -550,6 +583,7 @@ def test_list_names_the_rows(capsys: pytest.CaptureFixture[str]) -> None:
         (["--lib", "x=/no/such.so"], "does not load"),
         (["--repeat", "0"], "at least 1"),
         (["--json", "/no/such/folder/x.json"], "does not exist"),
+        (["--update", "/no/such/file.json"], "no file"),
     ],
     ids=str,
 )

@@ -68,6 +68,12 @@ def _arguments(argv: Sequence[str]) -> argparse.Namespace:
         metavar="FILE.json",
         help="write the results, after every row; a folder gets a file that is named after device and date",
     )
+    parser.add_argument(
+        "--update",
+        type=Path,
+        metavar="FILE.json",
+        help="write the results into a file of an earlier run on the same machine, which keeps its other rows",
+    )
     parser.add_argument("--plot", type=Path, metavar="FILE", help="draw the results")
     parser.add_argument(
         "--render",
@@ -81,6 +87,8 @@ def _arguments(argv: Sequence[str]) -> argparse.Namespace:
     for file in (options.json, options.plot):
         if file is not None and not file.absolute().parent.is_dir():
             parser.error(f"the folder {file.parent} does not exist")
+    if options.update is not None and not options.update.is_file():
+        parser.error(f"--update: there is no file {options.update}")
     if options.repeat is not None and options.repeat < 1:
         parser.error("--repeat: wanted at least 1")
     return options
@@ -128,6 +136,19 @@ def run(options: argparse.Namespace, rows: Sequence[Row], place: Place) -> int:
     if options.json is not None and options.json.suffix != ".json":
         options.json.mkdir(exist_ok=True)
         options.json /= result.file_name
+    earlier = None if options.update is None else results.load(options.update)
+
+    def save() -> None:
+        if options.json is not None:
+            result.save(options.json)
+        if earlier is not None:
+            results.updated(earlier, result).save(options.update)
+
+    try:
+        save()  # what cannot be written or updated is known before the first row is measured
+    except ValueError as error:
+        print(f"--update: {error}", file=sys.stderr)
+        return 2
     with ExitStack() as stack:
         single = None
         if place.backend == "cpu":
@@ -140,16 +161,14 @@ def run(options: argparse.Namespace, rows: Sequence[Row], place: Place) -> int:
             result.rows.append(measure.measure(row, setting, Draw()))
             progress.say(report.lines(result, result.rows[-1]))
             progress.step()
-            if options.json is not None:
-                result.save(options.json)
+            save()
         progress.stage("host cost")
         for host in host_cost.measure(place, found):
             result.host.append(host)
             progress.say(report.host_line(host))
     about["clocks"] = origin.clocks(place)
     about["seconds"] = round(time.perf_counter() - started, 1)
-    if options.json is not None:
-        result.save(options.json)
+    save()
     if options.plot is not None:
         from . import plot
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +45,7 @@ class Contestant:
 
 @dataclass
 class RowResult:
-    """One line. `twin_same` says whether all bits are those of `twin`."""
+    """One line. `twin_same` says whether all bits are those of `twin`; `measured` when, if not in the result's run."""
 
     name: str
     backend: str
@@ -63,6 +63,7 @@ class RowResult:
     twin_same: bool | None = None
     one_thread_us: float | None = None
     limits: list[Limit] = field(default_factory=list)
+    measured: str = ""
 
     @property
     def right(self) -> bool:
@@ -189,6 +190,19 @@ def load(path: Path) -> Result:
         raise ValueError(f"{path} is not a benchmark result of schema {SCHEMA}")
     hosts = [HostResult(**{**each, "timing": Timing(**each["timing"])}) for each in data["host"]]
     return Result(data["origin"], [_row(each) for each in data["rows"]], hosts)
+
+
+def updated(result: Result, later: Result) -> Result:
+    """A result with the rows of a later run in place of those of the same name; the host's costs if that has some.
+
+    Raises ValueError if the runs are not of the same machine and software.
+    """
+    for name in ("device", "driver", "versions", "flush"):
+        if result.origin[name] != later.origin[name]:
+            raise ValueError(f"{name} differs: {result.origin[name]} was measured, now it is {later.origin[name]}")
+    fresh = {row.name: replace(row, measured=later.origin["date"]) for row in later.rows}
+    rows = [fresh.pop(row.name, row) for row in result.rows]
+    return Result(result.origin, [*rows, *fresh.values()], later.host or result.host)
 
 
 def newest(folder: Path) -> list[Path]:

@@ -34,7 +34,7 @@ template <typename T> struct LogSumExpGradient { using Element = T; };
 
 }  // namespace baracuda::segment::rule
 
-// Every instance that a backend provides, as X(RULE, T).
+// Every instance that a backend provides, as X(RULE, T): with one result a segment, with one result a row.
 #define BARACUDA_SEGMENT_INTEGER_RULES(X, T) \
   X(Sum, T) X(Max, T) X(Min, T) X(Prod, T) X(MaxWithArg, T) X(MinWithArg, T)
 #define BARACUDA_SEGMENT_REDUCTIONS(X, T) BARACUDA_SEGMENT_INTEGER_RULES(X, T) X(Mean, T) X(LogSumExp, T)
@@ -42,9 +42,12 @@ template <typename T> struct LogSumExpGradient { using Element = T; };
   X(MaxGradient, T) X(MinGradient, T) X(MaxEvenGradient, T) X(MinEvenGradient, T)               \
   X(ProdGradient, T) X(Softmax, T) X(SoftmaxGradient, T)
 #define BARACUDA_SEGMENT_MAPS(X, T) X(Gather, T) X(MeanGradient, T) X(ArgGradient, T) X(LogSumExpGradient, T)
-#define BARACUDA_SEGMENT_FLOAT_RULES(X, T) \
-  BARACUDA_SEGMENT_REDUCTIONS(X, T) BARACUDA_SEGMENT_GRADIENTS(X, T) BARACUDA_SEGMENT_MAPS(X, T)
-#define BARACUDA_SEGMENT_RULES(X)                                                                              \
-  BARACUDA_SEGMENT_FLOAT_RULES(X, float) BARACUDA_SEGMENT_FLOAT_RULES(X, double)                               \
-  BARACUDA_SEGMENT_FLOAT_RULES(X, Half) BARACUDA_SEGMENT_FLOAT_RULES(X, Bfloat16)                              \
+#define BARACUDA_SEGMENT_RULES_BY_SEGMENT(X)                                             \
+  BARACUDA_SEGMENT_REDUCTIONS(X, float) BARACUDA_SEGMENT_REDUCTIONS(X, double)           \
+  BARACUDA_SEGMENT_REDUCTIONS(X, Half) BARACUDA_SEGMENT_REDUCTIONS(X, Bfloat16)          \
   BARACUDA_SEGMENT_INTEGER_RULES(X, int32_t) BARACUDA_SEGMENT_INTEGER_RULES(X, int64_t)
+#define BARACUDA_SEGMENT_ROW_RULES(X, T) BARACUDA_SEGMENT_GRADIENTS(X, T) BARACUDA_SEGMENT_MAPS(X, T)
+#define BARACUDA_SEGMENT_RULES_BY_ROW(X)                                             \
+  BARACUDA_SEGMENT_ROW_RULES(X, float) BARACUDA_SEGMENT_ROW_RULES(X, double)         \
+  BARACUDA_SEGMENT_ROW_RULES(X, Half) BARACUDA_SEGMENT_ROW_RULES(X, Bfloat16)
+#define BARACUDA_SEGMENT_RULES(X) BARACUDA_SEGMENT_RULES_BY_SEGMENT(X) BARACUDA_SEGMENT_RULES_BY_ROW(X)

@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+// The segment operators on CUDA: which path a problem takes, its scratch and its launches. Instances take minutes to
+// compile: cuda.cu and cuda_by_row.cu have half of them each.
+#pragma once
+
+#include "core/checked.h"
+#include "core/cuda_launch.cuh"
+#include "ops/segment/cuda_distribute.cuh"
+#include "ops/segment/cuda_in_order.cuh"
+#include "ops/segment/cuda_maps.cuh"
+#include "ops/segment/cuda_order.cuh"
+#include "ops/segment/cuda_pieces.cuh"
+#include "ops/segment/cuda_table.cuh"
+#include "ops/segment/launch.h"
+
+namespace baracuda::segment {
+namespace {
+
+// The scratch of one call.
+template <class Name>
+struct Plan {
+  WorkspaceLayout layout;
+  Orderer orderer;
+  Parts<Rule<Name>> parts;
+
+  Plan(const Problem& p, void* workspace) : orderer(p, layout, workspace), parts(p, layout, workspace) {}
+};
+
+template <int V, class Name>
+Status enqueue_pieces(const Side<Name>& side, const List& list, const Parts<Rule<Name>>& parts, Stream stream) {
+  const Shape shape(list, side.d, V);
+  const int64_t tasks = shape.tasks + fill_tasks(side);
+  constexpr bool kSingly = takes_pieces_singly<Name>();
+  if constexpr (kSingly) {
+    BARACUDA_RETURN_IF_FAILED(launch_early("segment piece kernel", distribute_pieces<Name, V>, blocks_for(tasks, 1),
+                                           kThreads, 0, stream, side, shape, list, parts, tasks));
+  } else if constexpr (Side<Name>::kReduces) {
+    BARACUDA_RETURN_IF_FAILED(launch_early("segment piece kernel", reduce_pieces<Name, V>, blocks_for(tasks, 1),
+                                           kThreads, shape.groups() * kRingRecords * sizeof(Record), stream, side,
+                                           shape, list, parts, tasks));
+  } else {
+    BARACUDA_RETURN_IF_FAILED(launch_early("segment piece kernel", select_pieces<Name, V>, blocks_for(tasks, 1),
+                                           kThreads, 0, stream, side, shape, list, parts));
+  }
+  // No segment of several pieces.
+  if (list.n <= list.piece_rows()) return Status::kOk;
+  BARACUDA_RETURN_IF_FAILED(launch_early("segment join kernel", join_parts<Name>, join_blocks(list, side.d),
+                                         kJoinThreads, 0, stream, side, list, parts));
+  if constexpr (kSingly && !Side<Name>::kReduces) {
+    return launch_early("segment finish kernel", distribute_parts<Name, V>, blocks_for(shape.tasks, 1), kThreads, 0,
+                        stream, side, shape, list, parts);
+  }
+  return Status::kOk;
+}
+
+// Rules that read rows once and are cheap to compute are limited by memory and take as many columns as an access holds;
+// the registers of the others hold two.
+template <class Name>
+constexpr int most_columns() {
+  using Fold = Rule<Name>;
+  if constexpr (Fold::kKind == Kind::kReduce) {
+    return std::is_same_v<typename Fold::First, typename Fold::Second> ? 2 : 4;
+  } else {
+    return Fold::kAnyGrouping && !Fold::kReadsRowsAgain ? 4 : 2;
+  }
+}
+
+// Calls enqueue<V>() for the columns that a lane takes at once, at most `most`.
+template <class Name, class Enqueue>
+Status with_columns(const Problem& p, const Buffers<Name>& b, int most, const Enqueue& enqueue) {
+  using T = typename Name::Element;
+  const int columns = columns_per_access(p.d, sizeof(T), addresses_of(b), most);
+  constexpr int kMost = sizeof(T) <= 4 ? most_columns<Name>() : 2;
+  if constexpr (kMost == 4) {
+    if (columns == 4) return enqueue(std::integral_constant<int, 4>());
+  }
+  return columns == 1 ? enqueue(std::integral_constant<int, 1>()) : enqueue(std::integral_constant<int, 2>());
+}
+
+template <class Name>
+Status enqueue_folds(const Problem& p, const Buffers<Name>& b, void* workspace, Stream stream) {
+  const Index index(b.index, b.wide_index, p.num_segments);
+  const Side<Name> side(p, b);
+  if (p.form == Form::kUnsorted) {
+    const Plan<Name> plan(p, workspace);
+    List list;
+    BARACUDA_RETURN_IF_FAILED(plan.orderer.enqueue(index, plan.parts.piece_bits, stream, &list));
+    // Wider accesses only as far as a row still fills a warp.
+    return with_columns(p, b, p.d > 64 ? 4 : p.d > 32 ? 2 : 1, [&](auto columns) {
+      return enqueue_pieces<decltype(columns)::value>(side, list, plan.parts, stream);
+    });
+  }
+  const OrderedPlan<Name> plan(p, workspace);
+  RowsInOrder list{{p.n, p.num_segments, plan.parts.piece_bits}, index, plan.findings};
+  BARACUDA_RETURN_IF_FAILED(plan.enqueue_offsets(p, index, stream, &list.offsets));
+  return with_columns(p, b, 4, [&](auto columns) {
+    return enqueue_in_order<decltype(columns)::value>(side, list, plan.parts, stream);
+  });
+}
+
+template <class Name>
+Status run(const Problem& p, const Buffers<Name>& b, void* workspace, Stream stream) {
+  using T = typename Name::Element;
+  if constexpr (Rule<Name>::kKind != Kind::kReduce) {
+    // No segment to read from.
+    if (p.num_segments == 0) return enqueue_zeros(b.result, static_cast<size_t>(p.row_numel) * sizeof(T), stream);
+  }
+  if constexpr (Rule<Name>::kKind == Kind::kMap) {
+    return enqueue_map(p, b, workspace, stream);
+  } else {
+    if constexpr (may_take_table<Name>()) {
+      if (takes_table<Name>(p)) return enqueue_table(p, b, workspace, stream);
+    }
+    return enqueue_folds(p, b, workspace, stream);
+  }
+}
+
+template <class Name>
+size_t bytes_of(const Problem& p) {
+  constexpr Kind kKind = Rule<Name>::kKind;
+  if (kKind != Kind::kReduce && p.num_segments == 0) return 0;
+  if constexpr (kKind == Kind::kMap) {
+    return MapPlan<Name>(p, nullptr).layout.bytes();
+  } else {
+    if (takes_table<Name>(p)) return TablePlan(p, kKind == Kind::kDistribute, nullptr).layout.bytes();
+    return p.form == Form::kUnsorted ? Plan<Name>(p, nullptr).layout.bytes()
+                                     : OrderedPlan<Name>(p, nullptr).layout.bytes();
+  }
+}
+
+}  // namespace
+
+template <class Buffers>
+size_t workspace_size(const Problem& problem) {
+  return bytes_of<typename Buffers::Rule>(problem);
+}
+
+// Provides launch and workspace_size of one rule.
+#define BARACUDA_PROVIDE(RULE, T)                          \
+  BARACUDA_PROVIDE_LAUNCH(Problem, Buffers<rule::RULE<T>>) \
+  template size_t workspace_size<Buffers<rule::RULE<T>>>(const Problem&);
+
+}  // namespace baracuda::segment

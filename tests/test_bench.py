@@ -446,6 +446,9 @@ def test_later_rows_take_their_places() -> None:
     assert joined.rows[0].light_us == 7.0
     assert joined.origin == example().origin
     assert "2 rows and their peers were measured 2026-01-03 04:05 UTC" in " ".join(report.origin(joined).split())
+    later.rows = [example().rows[1]]
+    assert later.rows[0].ours.timing is None
+    assert "were measured 2026-01-03" not in report.origin(results.updated(result, later))
     later.origin["driver"] = "another"
     with pytest.raises(ValueError, match="driver differs"):
         results.updated(result, later)

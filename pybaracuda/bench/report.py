@@ -199,7 +199,8 @@ def origin(result: Result) -> str:
         text += f" {missing} of the benchmark's {len(today)} rows are not in this run."
     for date in sorted({row.measured for row in result.rows if row.measured}):
         counts = [row.ours.timing.count for row in result.rows if row.measured == date and row.ours.timing]
-        text += f" {len(counts)} rows and their peers were measured {date}, {max(counts)} repetitions each."
+        if counts:
+            text += f" {len(counts)} rows and their peers were measured {date}, {max(counts)} repetitions each."
     if clocks := given.get("clocks"):
         text += " Clocks as read after the last row: " + ", ".join(f"{n} {v}" for n, v in clocks.items()) + "."
     return _paragraph(text)

@@ -482,6 +482,7 @@ class Orderer {
 
  private:
   bool few() const { return n_ <= kFewRows; }
+
   Status enqueue_many(const Index& ids, Stream stream, const Record** records) const {
     uint32_t* totals = counters_ + passes_;
     BARACUDA_RETURN_IF_FAILED(

@@ -319,54 +319,75 @@ __global__ void __launch_bounds__(kSortThreads)
 }
 
 // A rank whose key is not that of the rank before begins that key, and those in between, which have no rows.
-constexpr int kBeginThreads = 512;
+constexpr int kBeginThreads = 256;
+constexpr int kBeginRanks = 4;  // of a thread
+constexpr int kBeginTile = kBeginThreads * kBeginRanks;
 // Keys that a lane writes by itself.
-constexpr int32_t kFewKeys = 8;
+constexpr uint32_t kFewKeys = 32;
 
+// The keys in (below, key], unless that is descending, begin at `rank`.
 struct Gap {
-  int32_t first, last, rank;
+  int32_t below, key, rank;
+  __device__ uint32_t count() const {
+    return key > below ? static_cast<uint32_t>(key) - static_cast<uint32_t>(below) : 0;
+  }
 };
-// A thread has `rank` written as the begin of the keys [first, last]. Long gaps go to all threads of the block, since
-// there may be one that has nearly all keys.
-__device__ __forceinline__ void write_begins(int32_t first, int32_t last, int32_t rank, int32_t* begins) {
-  __shared__ Gap gaps[kBeginThreads];
+
+// The j-th rank of a thread. Past the end it is the first one, before which there is no gap either: loads without a
+// condition are issued together.
+__device__ __forceinline__ uint32_t rank_of_thread(int j, int32_t n) {
+  const uint32_t rank = blockIdx.x * kBeginTile + j * kBeginThreads + threadIdx.x;
+  return rank < static_cast<uint32_t>(n) ? rank : 0;
+}
+
+// Long gaps are written by all threads of the block. Only a block that has one waits for its threads.
+__device__ __forceinline__ void write_begins(const Gap (&gaps)[kBeginRanks], int32_t* begins) {
+  bool some_long = false;
+#pragma unroll
+  for (int j = 0; j < kBeginRanks; ++j) {
+    const uint32_t count = gaps[j].count();
+    some_long |= count > kFewKeys;
+    if (count > kFewKeys) continue;
+    int32_t* before = begins + gaps[j].below;
+#pragma unroll 1
+    for (uint32_t i = 1; i <= count; ++i) before[i] = gaps[j].rank;
+  }
+  if (!__syncthreads_or(some_long)) return;
+  __shared__ Gap shared_gaps[kBeginTile];
   __shared__ int gap_count;
   if (threadIdx.x == 0) gap_count = 0;
   __syncthreads();
-  if (last - first >= kFewKeys) {
-    gaps[atomicAdd(&gap_count, 1)] = {first, last, rank};
-  } else {
-    for (int32_t key = first; key <= last; ++key) begins[key] = rank;
+#pragma unroll
+  for (int j = 0; j < kBeginRanks; ++j) {
+    if (gaps[j].count() > kFewKeys) shared_gaps[atomicAdd(&gap_count, 1)] = gaps[j];
   }
   __syncthreads();
-  for (int i = 0; i < gap_count; ++i) {
-    const Gap gap = gaps[i];
-    for (int64_t key = int64_t{gap.first} + threadIdx.x; key <= gap.last; key += kBeginThreads) begins[key] = gap.rank;
+  for (int g = 0; g < gap_count; ++g) {
+    const Gap gap = shared_gaps[g];
+    for (int64_t key = int64_t{gap.below} + 1 + threadIdx.x; key <= gap.key; key += kBeginThreads) {
+      begins[key] = gap.rank;
+    }
   }
-  __syncthreads();
 }
 
-// Where each key begins, by the ranks whose key is not that of the rank before; begins[num_segments] is where keys that
-// are none begin, and begins[num_segments + 1] is n.
-template <class KeyAt>
-__device__ __forceinline__ void find_begins_at(const KeyAt& key_at, int64_t rank, int32_t n, int32_t num_segments,
-                                               int32_t* begins) {
-  int32_t first = 0, last = -1;
-  if (rank <= n) {
-    first = (rank > 0 ? key_at(rank - 1) : -1) + 1;
-    last = rank < n ? key_at(rank) : num_segments;
-    if (rank == n) begins[int64_t{num_segments} + 1] = n;
-  }
-  write_begins(first, last, static_cast<int32_t>(rank), begins);
+// The keys up to that of the first rank and those past that of the last one, which may be nearly all keys, are written
+// by all blocks. begins[num_segments] is where keys that are none begin, and begins[num_segments + 1] is n.
+__device__ __forceinline__ void write_outer_begins(int32_t lowest, int32_t highest, int32_t n, int32_t num_segments,
+                                                   int32_t* begins) {
+#pragma unroll 1
+  for (int64_t key = grid_thread(); key <= lowest; key += grid_threads()) begins[key] = 0;
+#pragma unroll 1
+  for (int64_t key = int64_t{highest} + 1 + grid_thread(); key <= num_segments; key += grid_threads()) begins[key] = n;
+  if (grid_thread() == 0) begins[int64_t{num_segments} + 1] = n;
 }
 
 // Ids in order as keys: those below every segment come before, those past the end behind.
 struct SortedIds {
   Index ids;
-  __device__ int32_t operator()(int64_t row) const {
-    const int64_t id = ids[row];
+  __device__ int32_t key(int64_t id) const {
     return id < 0 ? -1 : id < ids.num_segments ? static_cast<int32_t>(id) : ids.num_segments;
   }
+  __device__ int32_t operator()(int64_t row) const { return key(ids[row]); }
 };
 
 // Where the keys of ids in order begin, unless `begins` is NULL. The launch before clears *descends, which becomes 1 if
@@ -374,11 +395,21 @@ struct SortedIds {
 __global__ void __launch_bounds__(kBeginThreads)
     find_begins_of_ids(Index ids, int32_t n, int32_t num_segments, int32_t* begins, int32_t* descends) {
   let_kernel_after_start();
+  const SortedIds sorted{ids};
   bool found = false;
-  for (int64_t block = blockIdx.x; block * kBeginThreads <= n; block += gridDim.x) {
-    const int64_t row = block * kBeginThreads + threadIdx.x;
-    found |= row > 0 && row < n && ids[row] < ids[row - 1];
-    if (begins != nullptr) find_begins_at(SortedIds{ids}, row, n, num_segments, begins);
+  Gap gaps[kBeginRanks] = {};
+  if (n > 0) {
+#pragma unroll
+    for (int j = 0; j < kBeginRanks; ++j) {
+      const uint32_t row = rank_of_thread(j, n);
+      const int64_t before = ids[row > 0 ? row - 1 : 0], id = ids[row];
+      found |= id < before;
+      gaps[j] = {sorted.key(before), sorted.key(id), static_cast<int32_t>(row)};
+    }
+  }
+  if (begins != nullptr) {
+    write_outer_begins(n > 0 ? sorted(0) : num_segments, n > 0 ? sorted(n - 1) : num_segments, n, num_segments, begins);
+    write_begins(gaps, begins);
   }
   wait_for_kernel_before();
   if (found) *descends = 1;
@@ -389,14 +420,19 @@ struct ListKeys {
   __device__ int32_t operator()(int64_t rank) const { return list[rank].key; }
 };
 
-// Where each key begins, by one pass over the list.
+// Where each key begins, by one pass over the list of n > 0 records.
 __global__ void __launch_bounds__(kBeginThreads)
     find_begins_of_rows(const Record* list, int32_t n, int32_t num_segments, int32_t* begins) {
   wait_for_kernel_before();
   let_kernel_after_start();
-  for (int64_t block = blockIdx.x; block * kBeginThreads <= n; block += gridDim.x) {
-    find_begins_at(ListKeys{list}, block * kBeginThreads + threadIdx.x, n, num_segments, begins);
+  Gap gaps[kBeginRanks];
+#pragma unroll
+  for (int j = 0; j < kBeginRanks; ++j) {
+    const uint32_t rank = rank_of_thread(j, n);
+    gaps[j] = {list[rank > 0 ? rank - 1 : 0].key, list[rank].key, static_cast<int32_t>(rank)};
   }
+  write_outer_begins(list[0].key, list[n - 1].key, n, num_segments, begins);
+  write_begins(gaps, begins);
 }
 
 // The same by bisection for each key, of evenly spread samples first, if there are many more keys than rows.
@@ -444,8 +480,8 @@ inline Status enqueue_begins_of_ids(const Index& ids, const Problem& p, int32_t*
                                     Stream stream) {
   const bool bisects = many_keys(p.n, p.num_segments);
   BARACUDA_RETURN_IF_FAILED(launch_early("segment begin kernel", find_begins_of_ids,
-                                         blocks_for(int64_t{p.n} + 1, kBeginThreads), kBeginThreads, 0, stream, ids,
-                                         p.n, p.num_segments, bisects ? nullptr : begins, descends));
+                                         blocks_for(int64_t{p.n} + 1, kBeginTile), kBeginThreads, 0, stream, ids, p.n,
+                                         p.num_segments, bisects ? nullptr : begins, descends));
   return bisects ? enqueue_begins_of_keys(SortedIds{ids}, p.n, p.num_segments, begins, stream) : Status::kOk;
 }
 
@@ -552,8 +588,8 @@ class Orderer {
     if (many_keys(n_, num_segments_)) {
       return enqueue_begins_of_keys(ListKeys{records}, n_, num_segments_, begins_, stream);
     }
-    return launch_early("segment begin kernel", find_begins_of_rows, blocks_for(int64_t{n_} + 1, kBeginThreads),
-                        kBeginThreads, 0, stream, records, n_, num_segments_, begins_);
+    return launch_early("segment begin kernel", find_begins_of_rows, blocks_for(n_, kBeginTile), kBeginThreads, 0,
+                        stream, records, n_, num_segments_, begins_);
   }
 
   static size_t few_bytes(int32_t bits) { return (size_t{8} + kSortWarps) << bits; }

@@ -17,11 +17,18 @@ constexpr int kSortThreads = 512;
 constexpr int kSortWarps = kSortThreads / 32;
 // 512 digits, one a thread: two launches up to 262,000 segments, four up to 2^31.
 constexpr int kDigitBits = 9;
+constexpr int kMostDigits = 1 << kDigitBits;
 constexpr int kMaxPasses = 4;
+static_assert(kMostDigits == kSortThreads);
 // Records a thread keeps in registers. What tiles read of each other grows with the square of their number, so they are
-// as large as shared memory allows: 16 a thread take 84 KiB, 8 take 52.
+// as large as registers allow, but no larger than leaves so many tiles: all multiprocessors have work.
 constexpr int kMostItems = 16;
-constexpr int kLeastItems = 8;
+constexpr int kLeastItems = 2;
+constexpr int64_t kTilesWanted = 100;
+// Of 16 records a thread a tile takes 82 KiB of shared memory, of 8 it takes 50, which all devices have.
+constexpr int kItemsAnywhere = 8;
+// Blocks that count on a multiprocessor at the same time.
+constexpr int kCountBlocks = 3;
 // States that a thread reads at once as it looks back: several steps are in flight, few are read in vain.
 constexpr int kLookBack = 8;
 
@@ -36,18 +43,68 @@ struct Digit {
   BARACUDA_HD uint32_t of(int32_t key) const { return (static_cast<uint32_t>(key) >> shift) & (count() - 1); }
 };
 
-// Where a pass takes its records from: the ids, or the list of the pass before. Beyond the end loops read the last
-// record again, because loads without a condition are issued together.
+// Where a pass takes its records from: the ids, or the list of the pass before. read() takes records 32 apart, which
+// must exist: by one address, without comparisons.
 struct FromIds {
+  static constexpr bool kIsList = false;
   Index ids;
   __device__ int32_t key(int64_t i) const { return ids.key(i); }
   __device__ Record operator()(int64_t i) const { return {ids.key(i), static_cast<int32_t>(i)}; }
+
+  template <int kStride, int kItems>
+  __device__ __forceinline__ void read_keys(int64_t first, int32_t (&keys)[kItems]) const {
+    const uint32_t none = static_cast<uint32_t>(ids.num_segments);
+    if (ids.wide != 0) {
+      const uint2* from = reinterpret_cast<const uint2*>(ids.words) + first;
+#pragma unroll
+      for (int j = 0; j < kItems; ++j) {
+        const uint2 id = from[j * kStride];
+        keys[j] = static_cast<int32_t>(id.y == 0 && id.x < none ? id.x : none);
+      }
+    } else {
+      const uint32_t* from = ids.words + first;
+#pragma unroll
+      for (int j = 0; j < kItems; ++j) {
+        const uint32_t id = from[j * kStride];
+        keys[j] = static_cast<int32_t>(id < none ? id : none);
+      }
+    }
+  }
+  template <int kItems>
+  __device__ __forceinline__ void read(int64_t first, Record (&records)[kItems]) const {
+    int32_t keys[kItems];
+    read_keys<32>(first, keys);
+#pragma unroll
+    for (int j = 0; j < kItems; ++j) records[j] = {keys[j], static_cast<int32_t>(first) + j * 32};
+  }
 };
 struct FromList {
+  static constexpr bool kIsList = true;
   const Record* list;
   __device__ int32_t key(int64_t i) const { return list[i].key; }
   __device__ Record operator()(int64_t i) const { return list[i]; }
+
+  template <int kItems>
+  __device__ __forceinline__ void read(int64_t first, Record (&records)[kItems]) const {
+    const Record* from = list + first;
+#pragma unroll
+    for (int j = 0; j < kItems; ++j) records[j] = from[j * 32];
+  }
 };
+
+// The key of records beyond the end of the list: of the last digit, and behind all that have it too, because they come
+// after them. So they need no conditions until records are written.
+constexpr int32_t kBeyond = -1;
+template <int kItems, class Source>
+__device__ __forceinline__ void read_to_end(const Source& source, int64_t first, int32_t n, Record (&records)[kItems]) {
+#pragma unroll
+  for (int j = 0; j < kItems; ++j) {
+    // Loads without a condition are issued together.
+    const int64_t i = first + j * 32;
+    records[j] = source(i < n ? i : n - 1);
+    if (i >= n) records[j].key = kBeyond;
+  }
+}
 
 // The sum of `value` over the threads before this one. The caller's next use of `shared` (one word a warp) needs a
 // barrier in between.
@@ -66,15 +123,34 @@ __device__ uint64_t sum_before(uint64_t value, uint64_t* shared) {
   return before + sum - value;
 }
 
+// The lanes whose `digit` agrees with this lane's in `bit`. The compiler would turn the tests of bits into shifts and
+// comparisons; here they become predicates, seven by one instruction.
+__device__ __forceinline__ uint32_t lanes_with_equal_bit(uint32_t digit, uint32_t bit) {
+  uint32_t lanes;
+  asm volatile(
+      "{\n.reg .pred p;\n.reg .b32 t;\nand.b32 t, %1, %2;\nsetp.ne.u32 p, t, 0;\n"
+      "vote.sync.ballot.b32 %0, p, 0xffffffff;\n@!p not.b32 %0, %0;\n}"
+      : "=r"(lanes)
+      : "r"(digit), "r"(bit));
+  return lanes;
+}
+
+// One instruction, for which the compiler takes two behind the votes.
+__device__ __forceinline__ uint32_t and_of_three(uint32_t a, uint32_t b, uint32_t c) {
+  uint32_t all;
+  asm("lop3.b32 %0, %1, %2, %3, 0x80;" : "=r"(all) : "r"(a), "r"(b), "r"(c));
+  return all;
+}
+
 // The lanes of the warp whose digit, of at most kBits, equals this lane's. The instruction for it takes a turn for each
 // distinct value.
 template <int kBits>
-__device__ __forceinline__ uint32_t lanes_with_equal(uint32_t digit, bool valid) {
-  uint32_t equals = __ballot_sync(0xffffffffu, valid);
+__device__ __forceinline__ uint32_t lanes_with_equal(uint32_t digit) {
+  static_assert(kBits % 2 == 1);
+  uint32_t equals = lanes_with_equal_bit(digit, 1);
 #pragma unroll
-  for (int bit = 0; bit < kBits; ++bit) {
-    const int32_t mine = static_cast<int32_t>(digit << (31 - bit)) >> 31;
-    equals &= ~(__ballot_sync(0xffffffffu, mine != 0) ^ static_cast<uint32_t>(mine));
+  for (int bit = 1; bit < kBits; bit += 2) {
+    equals = and_of_three(equals, lanes_with_equal_bit(digit, 1u << bit), lanes_with_equal_bit(digit, 2u << bit));
   }
   return equals;
 }
@@ -82,24 +158,20 @@ __device__ __forceinline__ uint32_t lanes_with_equal(uint32_t digit, bool valid)
 // Ranks a thread's records among the records of the same digit in its warp's part of a tile; records before in the list
 // have lower ranks. `counts` holds zeros, and in the end the warp's records of each digit.
 template <int kBits, int kItems, typename Count>
-__device__ __forceinline__ void rank_records(const Record (&records)[kItems], int64_t first, int64_t n, Digit digit,
-                                             Count* counts, uint32_t (&ranks)[kItems]) {
-  const int lane = threadIdx.x % 32;
+__device__ __forceinline__ void rank_records(const uint32_t (&digits)[kItems], Count* counts,
+                                             int32_t (&ranks)[kItems]) {
+  const uint32_t up_to_mine = 0xffffffffu >> (31 - threadIdx.x % 32);
   uint32_t equals[kItems];
 #pragma unroll
-  for (int j = 0; j < kItems; ++j) {
-    equals[j] = lanes_with_equal<kBits>(digit.of(records[j].key), first + j * 32 < n);
-  }
+  for (int j = 0; j < kItems; ++j) equals[j] = lanes_with_equal<kBits>(digits[j]);
 #pragma unroll
   for (int j = 0; j < kItems; ++j) {
-    const bool valid = first + j * 32 < n;
-    const uint32_t value = digit.of(records[j].key);
-    const uint32_t lower = __popc(equals[j] & ((1u << lane) - 1));
-    const uint32_t before = valid ? counts[value] : 0;
+    const int32_t through = counts[digits[j]] + __popc(equals[j] & up_to_mine);
     __syncwarp();
-    if (valid && lower == 0) counts[value] = static_cast<Count>(before + __popc(equals[j]));
+    // The last of the equals knows how many there are.
+    if ((equals[j] & ~up_to_mine) == 0) counts[digits[j]] = static_cast<Count>(through);
     __syncwarp();
-    ranks[j] = before + lower;
+    ranks[j] = through - 1;
   }
 }
 
@@ -109,33 +181,40 @@ constexpr uint32_t kTileAlone = 0x80000000u;
 
 struct LookBack {
   uint32_t* ticket;   // [1]: the next tile, so that the tiles before have been begun and will publish
-  uint32_t* states;   // [tiles][digits]
+  uint32_t* states;   // [tiles][digits]: less than 2^29, for tiles are short in short lists alone
 };
 
-constexpr int64_t kCountTile = kSortThreads * kLeastItems;
-
-// totals[pass][digit], which holds zeros; also clears what the passes publish in.
+// totals[pass][digit], which holds zeros; also clears what the passes publish in, `state_quads` times 16 bytes.
+template <int kItems>
 __global__ void __launch_bounds__(kSortThreads)
-    count_digits(FromIds source, int64_t n, int32_t digit_bits, int32_t passes, uint32_t* totals, uint32_t* states,
-                 int64_t state_count) {
-  __shared__ uint32_t counts[kMaxPasses << kDigitBits];
+    count_digits(FromIds source, int32_t n, int32_t digit_bits, int32_t passes, uint32_t* totals, uint4* states,
+                 int64_t state_quads) {
+  let_kernel_after_start();
+  constexpr int64_t kTile = kSortThreads * kItems;
+  __shared__ uint32_t counts[kMaxPasses * kMostDigits];
   const int32_t digits = passes << digit_bits;
-  for (int64_t i = grid_thread(); i < state_count; i += grid_threads()) states[i] = 0;
+#pragma unroll 1
+  for (int64_t i = grid_thread(); i < state_quads; i += grid_threads()) states[i] = make_uint4(0, 0, 0, 0);
   for (int32_t i = threadIdx.x; i < digits; i += kSortThreads) counts[i] = 0;
   __syncthreads();
-  for (int64_t tile = blockIdx.x; tile * kCountTile < n; tile += gridDim.x) {
-    int32_t keys[kLeastItems];
-#pragma unroll
-    for (int j = 0; j < kLeastItems; ++j) {
-      const int64_t i = tile * kCountTile + j * kSortThreads + threadIdx.x;
-      keys[j] = source.key(i < n ? i : n - 1);
-    }
-#pragma unroll
-    for (int j = 0; j < kLeastItems; ++j) {
-      if (tile * kCountTile + j * kSortThreads + threadIdx.x >= n) continue;
+  for (int64_t begin = blockIdx.x * kTile; begin < n; begin += gridDim.x * kTile) {
+    if (n - begin >= kTile) {
+      int32_t keys[kItems];
+      source.read_keys<kSortThreads>(begin + threadIdx.x, keys);
+#pragma unroll 1
       for (int32_t pass = 0; pass < passes; ++pass) {
         const Digit digit{pass * digit_bits, digit_bits};
-        atomicAdd(&counts[pass << digit_bits | digit.of(keys[j])], 1u);
+#pragma unroll
+        for (int j = 0; j < kItems; ++j) atomicAdd(counts + (pass << digit_bits | digit.of(keys[j])), 1u);
+      }
+    } else {
+#pragma unroll 1
+      for (int64_t i = begin + threadIdx.x; i < n; i += kSortThreads) {
+        const int32_t key = source.key(i);
+        for (int32_t pass = 0; pass < passes; ++pass) {
+          const Digit digit{pass * digit_bits, digit_bits};
+          atomicAdd(counts + (pass << digit_bits | digit.of(key)), 1u);
+        }
       }
     }
   }
@@ -153,8 +232,8 @@ __device__ uint32_t look_back(const uint32_t* states, uint32_t tile, uint32_t di
     uint32_t seen[kLookBack];
 #pragma unroll
     for (int k = 0; k < kLookBack; ++k) {
-      const int32_t other = next - k > 0 ? next - k : 0;
-      seen[k] = *static_cast<const volatile uint32_t*>(states + static_cast<int64_t>(other) * digits + threadIdx.x);
+      const uint32_t other = next - k > 0 ? next - k : 0;
+      seen[k] = *static_cast<const volatile uint32_t*>(states + (other * digits + threadIdx.x));
     }
 #pragma unroll
     for (int k = 0; k < kLookBack; ++k) {
@@ -171,91 +250,112 @@ __device__ uint32_t look_back(const uint32_t* states, uint32_t tile, uint32_t di
 template <int kItems>
 struct SortTables {
   static constexpr int kTile = kSortThreads * kItems;
-  Record* staged;     // [kTile]: the tile in the order of its digits
-  uint32_t* start;    // [digits]: where a digit begins in `staged`
-  uint32_t* place;    // [digits]: what to add, modulo 2^32, to an index of `staged` for the index of the list
-  uint16_t* earlier;  // [kSortWarps][digits]: records of a digit in earlier warps of the tile
+  static constexpr size_t kBytes = kTile * sizeof(Record) + kMostDigits * (4 + 2 * kSortWarps);
+  Record* staged;    // [kTile]: the tile in the order of its digits
+  int32_t* place;    // [digits]: what to add to an index of `staged` for the index of the list
+  uint16_t* counts;  // [kSortWarps][kMostDigits]: a warp's records of a digit; then where they begin in `staged`
 
-  __device__ SortTables(unsigned char* bytes, uint32_t digits) {
+  explicit __device__ SortTables(unsigned char* bytes) {
     staged = reinterpret_cast<Record*>(bytes);
-    start = reinterpret_cast<uint32_t*>(staged + kTile);
-    place = start + digits;
-    earlier = reinterpret_cast<uint16_t*>(place + digits);
+    place = reinterpret_cast<int32_t*>(staged + kTile);
+    counts = reinterpret_cast<uint16_t*>(place + kMostDigits);
   }
-  static size_t bytes(uint32_t digits) { return kTile * sizeof(Record) + digits * (8 + 2 * kSortWarps); }
 };
 
 // Moves every record to its place among all records of its digit, in the order in which they come.
 template <int kItems, class Source>
-__global__ void __launch_bounds__(kSortThreads, kItems > kLeastItems ? 1 : 2)
-    move_records(Source source, int64_t n, Digit digit, const uint32_t* totals, LookBack published, Record* list) {
-  wait_for_kernel_before();
+__global__ void __launch_bounds__(kSortThreads, kItems > kItemsAnywhere ? 1 : 2)
+    move_records(Source source, int32_t n, Digit digit, const uint32_t* totals, LookBack published, Record* list) {
   let_kernel_after_start();
   extern __shared__ __align__(16) unsigned char shared_bytes[];
   __shared__ uint64_t shared_sums[kSortWarps];
   __shared__ uint32_t shared_tile;
-  const uint32_t digits = digit.count();
   constexpr int kTile = SortTables<kItems>::kTile;
-  const SortTables<kItems> tables(shared_bytes, digits);
-  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-  uint16_t* mine = tables.earlier + warp * digits;
+  const SortTables<kItems> tables(shared_bytes);
+  const uint32_t warp = threadIdx.x / 32;
+  uint16_t* mine = tables.counts + warp * kMostDigits;
+  // The tickets and the ids are older than the launch that counts, which waited for all before it. So tiles are handed
+  // out, and those of ids are ranked, while the launch before ends.
   if (threadIdx.x == 0) shared_tile = atomicAdd(published.ticket, 1u);
-  for (uint32_t i = lane; i < digits; i += 32) mine[i] = 0;
+#pragma unroll
+  for (int i = 0; i < kSortWarps * kMostDigits / 8; i += kSortThreads) {
+    reinterpret_cast<uint4*>(tables.counts)[i + threadIdx.x] = make_uint4(0, 0, 0, 0);
+  }
+  if constexpr (Source::kIsList) wait_for_kernel_before();
   __syncthreads();
   const uint32_t tile = shared_tile;
+  const int64_t begin = static_cast<int64_t>(tile) * kTile;
+  const int32_t filled = n - begin < kTile ? static_cast<int32_t>(n - begin) : kTile;
   // A warp takes 32 records after 32 records, so that its counts give each record its rank among its equals.
-  const int64_t first = static_cast<int64_t>(tile) * kTile + warp * (32 * kItems) + lane;
+  const int64_t first = begin + warp * (32 * kItems) + threadIdx.x % 32;
   Record records[kItems];
-  uint32_t ranks[kItems];
-#pragma unroll
-  for (int j = 0; j < kItems; ++j) {
-    const int64_t i = first + j * 32;
-    records[j] = source(i < n ? i : n - 1);
+  if (filled == kTile) {
+    source.read(first, records);
+  } else {
+    read_to_end(source, first, n, records);
   }
-  rank_records<kDigitBits>(records, first, n, digit, mine, ranks);
+  uint32_t values[kItems];
+  int32_t ranks[kItems];
+#pragma unroll
+  for (int j = 0; j < kItems; ++j) values[j] = digit.of(records[j].key);
+  rank_records<kDigitBits>(values, mine, ranks);
   __syncthreads();
 
   // A thread has a digit from here on.
+  const uint32_t digits = digit.count();
   const bool has_digit = threadIdx.x < digits;
-  uint32_t in_tile = 0, all = 0;
+  uint16_t* of_digit = tables.counts + threadIdx.x;
+  volatile uint32_t* state = published.states + (tile * digits + threadIdx.x);
+  uint32_t in_warps[kSortWarps], in_tile = 0, all = 0;
+  if constexpr (!Source::kIsList) wait_for_kernel_before();
   if (has_digit) {
 #pragma unroll
     for (int i = 0; i < kSortWarps; ++i) {
-      uint16_t* count = tables.earlier + i * digits + threadIdx.x;
-      const uint16_t in_warp = *count;
-      *count = static_cast<uint16_t>(in_tile);
-      in_tile += in_warp;
+      in_warps[i] = of_digit[i * kMostDigits];
+      in_tile += in_warps[i];
     }
-    all = totals[threadIdx.x];
-    volatile uint32_t* state = published.states + static_cast<int64_t>(tile) * digits + threadIdx.x;
     *state = tile == 0 ? in_tile + 1 : in_tile | kTileAlone;
+    all = totals[threadIdx.x];
   }
   const uint64_t sums = sum_before(static_cast<uint64_t>(all) << 32 | in_tile, shared_sums);
+  const int32_t start = static_cast<int32_t>(sums);
   if (has_digit) {
-    const uint32_t start = static_cast<uint32_t>(sums);
-    tables.start[threadIdx.x] = start;
-    uint32_t before = 0;
-    if (tile > 0) {
-      before = look_back(published.states, tile, digits);
-      volatile uint32_t* state = published.states + static_cast<int64_t>(tile) * digits + threadIdx.x;
-      *state = before + in_tile + 1;
+    uint32_t next = start;
+#pragma unroll
+    for (int i = 0; i < kSortWarps; ++i) {
+      of_digit[i * kMostDigits] = static_cast<uint16_t>(next);
+      next += in_warps[i];
     }
-    tables.place[threadIdx.x] = static_cast<uint32_t>(sums >> 32) + before - start;
   }
   __syncthreads();
 #pragma unroll
-  for (int j = 0; j < kItems; ++j) {
-    if (first + j * 32 >= n) continue;
-    const uint32_t value = digit.of(records[j].key);
-    tables.staged[tables.start[value] + mine[value] + ranks[j]] = records[j];
+  for (int j = 0; j < kItems; ++j) ranks[j] += mine[values[j]];
+#pragma unroll
+  for (int j = 0; j < kItems; ++j) tables.staged[ranks[j]] = records[j];
+  // By now the tiles before have published.
+  if (has_digit) {
+    uint32_t before = 0;
+    if (tile > 0) {
+      before = look_back(published.states, tile, digits);
+      *state = before + in_tile + 1;
+    }
+    tables.place[threadIdx.x] = static_cast<int32_t>(static_cast<uint32_t>(sums >> 32) + before) - start;
   }
   __syncthreads();
   // Neighbours in the tile's order are neighbours in the list, so whole runs are written.
-  const int64_t left = n - static_cast<int64_t>(tile) * kTile;
-  const uint32_t filled = left < kTile ? static_cast<uint32_t>(left) : kTile;
-  for (uint32_t i = threadIdx.x; i < filled; i += kSortThreads) {
-    const Record record = tables.staged[i];
-    list[tables.place[digit.of(record.key)] + i] = record;
+  if (filled == kTile) {
+#pragma unroll
+    for (int j = 0; j < kItems; ++j) records[j] = tables.staged[threadIdx.x + j * kSortThreads];
+#pragma unroll
+    for (int j = 0; j < kItems; ++j) {
+      list[tables.place[digit.of(records[j].key)] + static_cast<int32_t>(threadIdx.x) + j * kSortThreads] = records[j];
+    }
+  } else {
+#pragma unroll 1
+    for (int32_t i = threadIdx.x; i < filled; i += kSortThreads) {
+      const Record record = tables.staged[i];
+      list[tables.place[digit.of(record.key)] + i] = record;
+    }
   }
 }
 
@@ -275,7 +375,7 @@ __global__ void __launch_bounds__(kSortThreads)
   const int warp = threadIdx.x / 32;
   const int32_t tile_begin = static_cast<int32_t>(blockIdx.x) * kSortThreads;
   const int64_t mine = tile_begin + static_cast<int32_t>(threadIdx.x);
-  const Record records[1] = {source(mine < n ? mine : n - 1)};
+  const Record record = mine < n ? source(mine) : Record{kBeyond, 0};
   uint32_t* words = reinterpret_cast<uint32_t*>(shared_bytes);
   for (uint32_t i = threadIdx.x; i < digits * (2 + kSortWarps / 4); i += kSortThreads) words[i] = 0;
   __syncthreads();
@@ -292,8 +392,9 @@ __global__ void __launch_bounds__(kSortThreads)
       if (i < n) atomicAdd((i < tile_begin ? before : all) + digit.of(keys[j]), 1u);
     }
   }
-  uint32_t ranks[1];
-  rank_records<kFewDigitBits>(records, mine, n, digit, in_warp + warp * digits, ranks);
+  const uint32_t values[1] = {digit.of(record.key)};
+  int32_t ranks[1];
+  rank_records<kFewDigitBits>(values, in_warp + warp * digits, ranks);
   __syncthreads();
   // A thread takes consecutive digits.
   const uint32_t each = (digits + kSortThreads - 1) / kSortThreads;
@@ -312,10 +413,9 @@ __global__ void __launch_bounds__(kSortThreads)
   }
   __syncthreads();
   if (mine >= n) return;
-  const uint32_t value = digit.of(records[0].key);
-  uint32_t place = before[value] + ranks[0];
-  for (int i = 0; i < warp; ++i) place += in_warp[i * digits + value];
-  list[place] = records[0];
+  uint32_t place = before[values[0]] + ranks[0];
+  for (int i = 0; i < warp; ++i) place += in_warp[i * digits + values[0]];
+  list[place] = record;
 }
 
 // A rank whose key is not that of the rank before begins that key, and those in between, which have no rows.
@@ -493,7 +593,8 @@ class Orderer {
     if (key_bits_ == 0) key_bits_ = 1;
     passes_ = (key_bits_ + kDigitBits - 1) / kDigitBits;
     digit_bits_ = (key_bits_ + passes_ - 1) / passes_;
-    const int64_t smallest = SortTables<kLeastItems>::kTile;
+    while (items_ > kLeastItems && n_ < kTilesWanted * kSortThreads * items_) items_ /= 2;
+    const int64_t smallest = kSortThreads * (items_ < kItemsAnywhere ? items_ : kItemsAnywhere);
     const int64_t tiles = few() ? 0 : (static_cast<int64_t>(n_) + smallest - 1) / smallest;
     state_count_ = tiles << digit_bits_;
     lists_[0] = workspace_array<Record>(workspace, layout.reserve<Record>(n_));
@@ -520,41 +621,48 @@ class Orderer {
   bool few() const { return n_ <= kFewRows; }
 
   Status enqueue_many(const Index& ids, Stream stream, const Record** records) const {
+    DeviceTraits device{};
+    BARACUDA_RETURN_IF_FAILED(device_traits(&device));
+    const bool fits = SortTables<kMostItems>::kBytes <= static_cast<size_t>(device.shared_bytes);
+    switch (fits || items_ <= kItemsAnywhere ? items_ : kItemsAnywhere) {
+      case 2: return enqueue_tiles<2>(ids, device, stream, records);
+      case 4: return enqueue_tiles<4>(ids, device, stream, records);
+      case 8: return enqueue_tiles<8>(ids, device, stream, records);
+      default: return enqueue_tiles<16>(ids, device, stream, records);
+    }
+  }
+
+  template <int kItems>
+  Status enqueue_tiles(const Index& ids, const DeviceTraits& device, Stream stream, const Record** records) const {
     uint32_t* totals = counters_ + passes_;
     BARACUDA_RETURN_IF_FAILED(
         enqueue_zeros(counters_, (passes_ + (size_t{1} * passes_ << digit_bits_)) * sizeof(uint32_t), stream));
-    // Two rounds a block: the totals are added up by fewer of them.
-    const uint32_t blocks = blocks_for(n_, 2 * kCountTile);
-    BARACUDA_RETURN_IF_FAILED(launch_kernel("segment sort count kernel", count_digits, blocks, kSortThreads, 0, stream,
-                                            FromIds{ids}, n_, digit_bits_, passes_, totals, states_,
-                                            passes_ * state_count_));
+    // Each block adds to the totals, so there are no more than work at the same time; all have as many rounds.
+    const uint32_t tiles = blocks_for(n_, SortTables<kItems>::kTile);
+    const uint32_t rounds = tiles / (static_cast<uint32_t>(device.multiprocessors) * kCountBlocks) + 1;
+    // Reserved arrays are whole quads.
+    BARACUDA_RETURN_IF_FAILED(launch_kernel("segment sort count kernel", count_digits<kItems>,
+                                            blocks_for(tiles, rounds), kSortThreads, 0, stream, FromIds{ids}, n_,
+                                            digit_bits_, passes_, totals, reinterpret_cast<uint4*>(states_),
+                                            (passes_ * state_count_ + 3) / 4));
     for (int32_t pass = 0; pass < passes_; ++pass) {
       const uint32_t* mine = totals + (static_cast<size_t>(pass) << digit_bits_);
-      BARACUDA_RETURN_IF_FAILED(pass == 0 ? enqueue_pass(pass, FromIds{ids}, mine, stream)
-                                          : enqueue_pass(pass, FromList{lists_[(pass - 1) % 2]}, mine, stream));
+      BARACUDA_RETURN_IF_FAILED(
+          pass == 0 ? enqueue_pass<kItems>(pass, FromIds{ids}, mine, stream)
+                    : enqueue_pass<kItems>(pass, FromList{lists_[(pass - 1) % 2]}, mine, stream));
     }
     *records = lists_[(passes_ - 1) % 2];
     return enqueue_begins(*records, stream);
   }
 
-  template <class Source>
-  Status enqueue_pass(int32_t pass, Source source, const uint32_t* totals, Stream stream) const {
-    DeviceTraits device{};
-    BARACUDA_RETURN_IF_FAILED(device_traits(&device));
-    return SortTables<kMostItems>::bytes(1u << digit_bits_) <= static_cast<size_t>(device.shared_bytes)
-               ? enqueue_tiles<kMostItems>(pass, source, totals, stream)
-               : enqueue_tiles<kLeastItems>(pass, source, totals, stream);
-  }
-
   template <int kItems, class Source>
-  Status enqueue_tiles(int32_t pass, Source source, const uint32_t* totals, Stream stream) const {
-    const Digit digit{pass * digit_bits_, digit_bits_};
-    const size_t bytes = SortTables<kItems>::bytes(digit.count());
+  Status enqueue_pass(int32_t pass, Source source, const uint32_t* totals, Stream stream) const {
+    constexpr size_t kBytes = SortTables<kItems>::kBytes;
     const auto kernel = move_records<kItems, Source>;
-    BARACUDA_RETURN_IF_FAILED(allow_shared_bytes("segment sort move kernel", kernel, bytes));
-    return launch_early("segment sort move kernel", kernel, blocks_for(n_, SortTables<kItems>::kTile),
-                                   kSortThreads, bytes, stream, source, n_, digit, totals,
-                                   LookBack{counters_ + pass, states_ + pass * state_count_}, lists_[pass % 2]);
+    BARACUDA_RETURN_IF_FAILED(allow_shared_bytes("segment sort move kernel", kernel, kBytes));
+    return launch_early("segment sort move kernel", kernel, blocks_for(n_, SortTables<kItems>::kTile), kSortThreads,
+                        kBytes, stream, source, n_, Digit{pass * digit_bits_, digit_bits_}, totals,
+                        LookBack{counters_ + pass, states_ + pass * state_count_}, lists_[pass % 2]);
   }
 
   Status enqueue_few(const Index& ids, Stream stream, const Record** records) const {
@@ -598,6 +706,7 @@ class Orderer {
   int32_t num_segments_;
   int32_t key_bits_ = 0;
   int32_t passes_, digit_bits_;
+  int32_t items_ = kMostItems;  // a thread's records in tiles
   int64_t state_count_;  // of one pass
   Record* lists_[2];
   int32_t* begins_;

@@ -119,8 +119,9 @@ __device__ uint64_t sum_before(uint64_t value, uint64_t* shared) {
   }
   if (lane == 31) shared[warp] = sum;
   __syncthreads();
-  uint64_t before = 0;
-  for (int i = 0; i < warp; ++i) before += shared[i];
+  uint64_t before = lane < warp ? shared[lane] : 0;
+#pragma unroll
+  for (int distance = 16; distance > 0; distance /= 2) before += __shfl_xor_sync(0xffffffffu, before, distance);
   return before + sum - value;
 }
 
@@ -176,9 +177,9 @@ __device__ __forceinline__ void rank_records(const uint32_t (&digits)[kItems], C
   }
 }
 
-// What the tiles publish about a digit: how many records it has in the tile, later how many up to the tile's end.
-// 0 is nothing yet, the top bit marks the first kind, the second is one more than the number.
-constexpr uint32_t kTileAlone = 0x80000000u;
+// What the tiles publish about a digit: first one more than the records that it has in the tile, then, with the top bit,
+// the records up to the tile's end. 0 is nothing yet. The first tile publishes the second kind at once.
+constexpr uint32_t kUpToEnd = 0x80000000u;
 
 struct LookBack {
   uint32_t* ticket;   // [1]: the next tile, so that the tiles before have been begun and will publish
@@ -225,26 +226,31 @@ __global__ void __launch_bounds__(kSortThreads)
   }
 }
 
-// How many records of this thread's digit the tiles before hold.
-__device__ uint32_t look_back(const uint32_t* states, uint32_t tile, uint32_t digits) {
+// How many records of this thread's digit the tiles before hold; there must be one.
+__device__ __forceinline__ uint32_t look_back(const uint32_t* states, uint32_t tile, uint32_t digits) {
   uint32_t before = 0;
+  const int32_t mine = threadIdx.x, step = digits;
   int32_t next = static_cast<int32_t>(tile) - 1;
-  while (next >= 0) {
+  while ((before & kUpToEnd) == 0) {
     uint32_t seen[kLookBack];
 #pragma unroll
     for (int k = 0; k < kLookBack; ++k) {
-      const uint32_t other = next - k > 0 ? next - k : 0;
-      seen[k] = *static_cast<const volatile uint32_t*>(states + (other * digits + threadIdx.x));
+      const int32_t at = next * step + mine - k * step;
+      seen[k] = *static_cast<const volatile uint32_t*>(states + (at > mine ? at : mine));
     }
+    // Without branches: the first one that is not a tile's own is the last that counts, and is there before the first
+    // tile is read again.
+    const int32_t last = next;
+    bool goes_on = true;
 #pragma unroll
     for (int k = 0; k < kLookBack; ++k) {
-      if (next < 0 || seen[k] == 0) break;
-      if ((seen[k] & kTileAlone) == 0) return before + seen[k] - 1;
-      before += seen[k] & ~kTileAlone;
-      --next;
+      if (goes_on) before += seen[k];
+      goes_on = goes_on && static_cast<int32_t>(seen[k]) > 0;
+      if (goes_on) --next;
     }
+    before -= last - next;
   }
-  return before;
+  return before & ~kUpToEnd;
 }
 
 // What a block of move_records keeps in shared memory.
@@ -315,7 +321,7 @@ __global__ void __launch_bounds__(kSortThreads, kItems > kItemsAnywhere ? 1 : 2)
       in_warps[i] = of_digit[i * kMostDigits];
       in_tile += in_warps[i];
     }
-    *state = tile == 0 ? in_tile + 1 : in_tile | kTileAlone;
+    *state = tile == 0 ? in_tile | kUpToEnd : in_tile + 1;
     all = totals[threadIdx.x];
   }
   const uint64_t sums = sum_before(static_cast<uint64_t>(all) << 32 | in_tile, shared_sums);
@@ -338,7 +344,7 @@ __global__ void __launch_bounds__(kSortThreads, kItems > kItemsAnywhere ? 1 : 2)
     uint32_t before = 0;
     if (tile > 0) {
       before = look_back(published.states, tile, digits);
-      *state = before + in_tile + 1;
+      *state = (before + in_tile) | kUpToEnd;
     }
     tables.place[threadIdx.x] = static_cast<int32_t>(static_cast<uint32_t>(sums >> 32) + before) - start;
   }

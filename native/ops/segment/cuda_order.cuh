@@ -177,8 +177,8 @@ __device__ __forceinline__ void rank_records(const uint32_t (&digits)[kItems], C
   }
 }
 
-// What the tiles publish about a digit: first one more than the records that it has in the tile, then, with the top bit,
-// the records up to the tile's end. 0 is nothing yet. The first tile publishes the second kind at once.
+// What the tiles publish about a digit: first one more than the records that it has in the tile, then the records up to
+// the tile's end, with the top bit. 0 is nothing yet. The first tile publishes the second kind at once.
 constexpr uint32_t kUpToEnd = 0x80000000u;
 
 struct LookBack {
@@ -238,8 +238,8 @@ __device__ __forceinline__ uint32_t look_back(const uint32_t* states, uint32_t t
       const int32_t at = next * step + mine - k * step;
       seen[k] = *static_cast<const volatile uint32_t*>(states + (at > mine ? at : mine));
     }
-    // Without branches: the first one that is not a tile's own is the last that counts, and is there before the first
-    // tile is read again.
+    // Without branches. The last to count is the first that is not a tile's alone: nothing yet, or up to its end. The
+    // first tile's is always one of these, so it does not matter that it is read again in place of those before it.
     const int32_t last = next;
     bool goes_on = true;
 #pragma unroll
@@ -436,13 +436,12 @@ class Orderer {
     while (items_ > kLeastItems && n_ < kTilesWanted * kSortThreads * items_) items_ /= 2;
     const int64_t smallest = kSortThreads * (items_ < kItemsAnywhere ? items_ : kItemsAnywhere);
     const int64_t tiles = few() ? 0 : (static_cast<int64_t>(n_) + smallest - 1) / smallest;
-    state_count_ = tiles << digit_bits_;
     lists_[0] = workspace_array<Record>(workspace, layout.reserve<Record>(n_));
     lists_[1] = workspace_array<Record>(workspace, layout.reserve<Record>(passes_ > 1 ? n_ : 0));
     begins_ = workspace_array<int32_t>(workspace, layout.reserve<int32_t>(int64_t{num_segments_} + 2));
     const int64_t counters = few() ? 0 : passes_ + (int64_t{passes_} << digit_bits_);
     counters_ = workspace_array<uint32_t>(workspace, layout.reserve<uint32_t>(counters));
-    states_ = workspace_array<uint32_t>(workspace, layout.reserve<uint32_t>(!few() ? passes_ * state_count_ : 0));
+    states_ = workspace_array<uint32_t>(workspace, layout.reserve<uint32_t>(passes_ * (tiles << digit_bits_)));
   }
 
   // Rows without a segment come last.
@@ -480,29 +479,32 @@ class Orderer {
     // Each block adds to the totals, so there are no more than work at the same time; all have as many rounds.
     const uint32_t tiles = blocks_for(n_, SortTables<kItems>::kTile);
     const uint32_t rounds = tiles / (static_cast<uint32_t>(device.multiprocessors) * kCountBlocks) + 1;
+    const int64_t state_count = int64_t{tiles} << digit_bits_;  // of one pass
     // Reserved arrays are whole quads.
     BARACUDA_RETURN_IF_FAILED(launch_kernel("segment sort count kernel", count_digits<kItems>,
                                             blocks_for(tiles, rounds), kSortThreads, 0, stream, FromIds{ids}, n_,
                                             digit_bits_, passes_, totals, reinterpret_cast<uint4*>(states_),
-                                            (passes_ * state_count_ + 3) / 4));
+                                            (passes_ * state_count + 3) / 4));
     for (int32_t pass = 0; pass < passes_; ++pass) {
       const uint32_t* mine = totals + (static_cast<size_t>(pass) << digit_bits_);
+      const LookBack published{counters_ + pass, states_ + pass * state_count};
       BARACUDA_RETURN_IF_FAILED(
-          pass == 0 ? enqueue_pass<kItems>(pass, FromIds{ids}, mine, stream)
-                    : enqueue_pass<kItems>(pass, FromList{lists_[(pass - 1) % 2]}, mine, stream));
+          pass == 0 ? enqueue_pass<kItems>(pass, FromIds{ids}, mine, published, stream)
+                    : enqueue_pass<kItems>(pass, FromList{lists_[(pass - 1) % 2]}, mine, published, stream));
     }
     *records = lists_[(passes_ - 1) % 2];
     return enqueue_begins(*records, stream);
   }
 
   template <int kItems, class Source>
-  Status enqueue_pass(int32_t pass, Source source, const uint32_t* totals, Stream stream) const {
+  Status enqueue_pass(int32_t pass, Source source, const uint32_t* totals, const LookBack& published,
+                      Stream stream) const {
     constexpr size_t kBytes = SortTables<kItems>::kBytes;
     const auto kernel = move_records<kItems, Source>;
     BARACUDA_RETURN_IF_FAILED(allow_shared_bytes("segment sort move kernel", kernel, kBytes));
     return launch_early("segment sort move kernel", kernel, blocks_for(n_, SortTables<kItems>::kTile), kSortThreads,
-                        kBytes, stream, source, n_, Digit{pass * digit_bits_, digit_bits_}, totals,
-                        LookBack{counters_ + pass, states_ + pass * state_count_}, lists_[pass % 2]);
+                        kBytes, stream, source, n_, Digit{pass * digit_bits_, digit_bits_}, totals, published,
+                        lists_[pass % 2]);
   }
 
   Status enqueue_few(const Index& ids, Stream stream, const Record** records) const {
@@ -547,11 +549,10 @@ class Orderer {
   int32_t key_bits_ = 0;
   int32_t passes_, digit_bits_;
   int32_t items_ = kMostItems;  // a thread's records in tiles
-  int64_t state_count_;  // of one pass
   Record* lists_[2];
   int32_t* begins_;
   uint32_t* counters_;  // [passes] tickets, then [passes][digits] totals
-  uint32_t* states_;    // [passes][tiles][digits]
+  uint32_t* states_;    // [passes][tiles][digits], of the smallest tiles that a device makes necessary
 };
 
 }  // namespace

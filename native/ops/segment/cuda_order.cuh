@@ -433,7 +433,12 @@ class Orderer {
     if (key_bits_ == 0) key_bits_ = 1;
     passes_ = (key_bits_ + kDigitBits - 1) / kDigitBits;
     digit_bits_ = (key_bits_ + passes_ - 1) / passes_;
-    while (items_ > kLeastItems && n_ < kTilesWanted * kSortThreads * items_) items_ /= 2;
+    // What a tile publishes takes at most two bytes a record: the header's bound of the workspace has no more.
+    const int64_t published = sizeof(uint32_t) * (int64_t{passes_} << digit_bits_);
+    while (items_ > kLeastItems && n_ < kTilesWanted * kSortThreads * items_ &&
+           published <= 2 * kSortThreads * (items_ / 2)) {
+      items_ /= 2;
+    }
     const int64_t smallest = kSortThreads * (items_ < kItemsAnywhere ? items_ : kItemsAnywhere);
     const int64_t tiles = few() ? 0 : (static_cast<int64_t>(n_) + smallest - 1) / smallest;
     lists_[0] = workspace_array<Record>(workspace, layout.reserve<Record>(n_));

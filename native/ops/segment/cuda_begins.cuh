@@ -85,7 +85,7 @@ struct SortedIds {
 // Where the keys of ids in order begin, unless `begins` is NULL. The launch before clears *descends, which becomes 1 if
 // they are not in order.
 __global__ void __launch_bounds__(kBeginThreads)
-    find_begins_of_ids(Index ids, int32_t n, int32_t num_segments, int32_t* begins, int32_t* descends) {
+    find_begins_of_ids(Index ids, int32_t n, int32_t num_segments, int32_t* begins, uint32_t* descends) {
   let_kernel_after_start();
   const SortedIds sorted{ids};
   bool found = false;
@@ -169,7 +169,7 @@ Status enqueue_begins_of_keys(KeyAt key_at, int32_t n, int32_t num_segments, int
 inline bool many_keys(int64_t n, int32_t num_segments) { return num_segments > kManyKeys * n; }
 
 // Where the keys of ids in order begin; `descends` as above.
-inline Status enqueue_begins_of_ids(const Index& ids, const Problem& p, int32_t* begins, int32_t* descends,
+inline Status enqueue_begins_of_ids(const Index& ids, const Problem& p, int32_t* begins, uint32_t* descends,
                                     Stream stream) {
   const bool bisects = many_keys(p.n, p.num_segments);
   BARACUDA_RETURN_IF_FAILED(launch_early("segment begin kernel", find_begins_of_ids,

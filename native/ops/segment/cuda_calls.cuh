@@ -7,9 +7,11 @@
 #include "core/cuda_launch.cuh"
 #include "ops/segment/cuda_distribute.cuh"
 #include "ops/segment/cuda_in_order.cuh"
+#include "ops/segment/cuda_join.cuh"
 #include "ops/segment/cuda_maps.cuh"
 #include "ops/segment/cuda_order.cuh"
 #include "ops/segment/cuda_pieces.cuh"
+#include "ops/segment/cuda_reduce.cuh"
 #include "ops/segment/cuda_table.cuh"
 #include "ops/segment/launch.h"
 
@@ -22,33 +24,47 @@ struct Plan {
   WorkspaceLayout layout;
   Orderer orderer;
   Parts<Rule<Name>> parts;
+  Cuts cuts;
 
-  Plan(const Problem& p, void* workspace) : orderer(p, layout, workspace), parts(p, layout, workspace) {}
+  Plan(const Problem& p, void* workspace)
+      : orderer(p, zero_words(p), layout, workspace), parts(p, layout, workspace),
+        cuts(p, parts.piece_bits, orderer.zeros() + kCutCount, layout, workspace) {}
+
+ private:
+  static int64_t zero_words(const Problem& p) {
+    constexpr bool kCountsPieces = Side<Name>::kReduces && !takes_pieces_singly<Name>();
+    return kWords + (kCountsPieces ? ReduceShape::counters(p.n, piece_bits_for<Rule<Name>>(p), p.d) : 0);
+  }
 };
 
 template <int V, class Name>
-Status enqueue_pieces(const Side<Name>& side, const List& list, const Parts<Rule<Name>>& parts, Stream stream) {
-  const Shape shape(list, side.d, V);
-  const int64_t tasks = shape.tasks + fill_tasks(side);
+Status enqueue_pieces(const Side<Name>& side, const List& list, const Plan<Name>& plan, Stream stream) {
   constexpr bool kSingly = takes_pieces_singly<Name>();
+  [[maybe_unused]] const Shape shape(list, side.d, V);
   if constexpr (kSingly) {
+    const int64_t tasks = shape.tasks + (fill_tasks(side) + kWarps - 1) / kWarps;
     BARACUDA_RETURN_IF_FAILED(launch_early("segment piece kernel", distribute_pieces<Name, V>, blocks_for(tasks, 1),
-                                           kThreads, 0, stream, side, shape, list, parts, tasks));
+                                           kThreads, 0, stream, side, shape, list, plan.parts, plan.cuts, tasks));
   } else if constexpr (Side<Name>::kReduces) {
-    BARACUDA_RETURN_IF_FAILED(launch_early("segment piece kernel", reduce_pieces<Name, V>, blocks_for(tasks, 1),
-                                           kThreads, shape.groups() * kRingRecords * sizeof(Record), stream, side,
-                                           shape, list, parts, tasks));
+    const ReduceShape reduce_shape(list, side.d, V);
+    const size_t shared_bytes = kWarps * reduce_shape.groups() * kMostLongPieces * sizeof(LongPiece);
+    // The words are cleared by the kernels that bring rows in order.
+    uint32_t* const taken = list.n > 0 ? plan.orderer.zeros() + kTurns : nullptr;
+    BARACUDA_RETURN_IF_FAILED(enqueue_turns("segment reduce kernel", reduce_list<Name, V>, kReduceBlocks<Name, V>,
+                                            reduce_shape.tasks + fill_tasks(side), taken, shared_bytes, stream, side,
+                                            reduce_shape, list, plan.parts, plan.cuts,
+                                            plan.orderer.zeros() + kWords));
   } else {
-    BARACUDA_RETURN_IF_FAILED(launch_early("segment piece kernel", select_pieces<Name, V>, blocks_for(tasks, 1),
-                                           kThreads, 0, stream, side, shape, list, parts));
+    BARACUDA_RETURN_IF_FAILED(launch_early("segment piece kernel", select_pieces<Name, V>, blocks_for(shape.tasks, 1),
+                                           kThreads, 0, stream, side, shape, list, plan.parts, plan.cuts));
   }
   // No segment of several pieces.
   if (list.n <= list.piece_rows()) return Status::kOk;
   BARACUDA_RETURN_IF_FAILED(launch_early("segment join kernel", join_parts<Name>, join_blocks(list, side.d),
-                                         kJoinThreads, 0, stream, side, list, parts));
+                                         kJoinThreads, 0, stream, side, list, plan.parts, plan.cuts));
   if constexpr (kSingly && !Side<Name>::kReduces) {
     return launch_early("segment finish kernel", distribute_parts<Name, V>, blocks_for(shape.tasks, 1), kThreads, 0,
-                        stream, side, shape, list, parts);
+                        stream, side, shape, list, plan.parts);
   }
   return Status::kOk;
 }
@@ -85,16 +101,18 @@ Status enqueue_folds(const Problem& p, const Buffers<Name>& b, void* workspace, 
     const Plan<Name> plan(p, workspace);
     List list;
     BARACUDA_RETURN_IF_FAILED(plan.orderer.enqueue(index, plan.parts.piece_bits, stream, &list));
-    // Wider accesses only as far as a row still fills a warp.
-    return with_columns(p, b, p.d > 64 ? 4 : p.d > 32 ? 2 : 1, [&](auto columns) {
-      return enqueue_pieces<decltype(columns)::value>(side, list, plan.parts, stream);
+    // Wider accesses only as far as a row still fills half a warp, or all of it where rows are written, too.
+    constexpr bool kReadsOnly = Side<Name>::kReduces && !takes_pieces_singly<Name>();
+    const int32_t lanes = kReadsOnly ? 16 : 32;
+    return with_columns(p, b, p.d >= 4 * lanes ? 4 : p.d >= 2 * lanes ? 2 : 1, [&](auto columns) {
+      return enqueue_pieces<decltype(columns)::value>(side, list, plan, stream);
     });
   }
   const OrderedPlan<Name> plan(p, workspace);
   RowsInOrder list{{p.n, p.num_segments, plan.parts.piece_bits}, index, plan.findings};
   BARACUDA_RETURN_IF_FAILED(plan.enqueue_offsets(p, index, stream, &list.offsets));
   return with_columns(p, b, 4, [&](auto columns) {
-    return enqueue_in_order<decltype(columns)::value>(side, list, plan.parts, stream);
+    return enqueue_in_order<decltype(columns)::value>(side, list, plan, stream);
   });
 }
 

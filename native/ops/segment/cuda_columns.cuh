@@ -63,6 +63,11 @@ template <int V, typename T>
 __device__ __forceinline__ Words<T, V> load_words(const T* from) {
   return *reinterpret_cast<const Words<T, V>*>(from);
 }
+// The same of what a launch reads but once: it should be the first to leave the caches.
+template <int V, typename T>
+__device__ __forceinline__ Words<T, V> load_words_once(const T* from) {
+  return __ldcs(reinterpret_cast<const Words<T, V>*>(from));
+}
 template <int V, typename T>
 __device__ __forceinline__ Columns<T, V> load(const T* from) {
   return bits_as<Columns<T, V>>(load_words<V>(from));

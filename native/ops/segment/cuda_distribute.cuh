@@ -86,7 +86,7 @@ struct Batch {
     for (int u = 0; u < kRowsInFlight; ++u) {
       const int64_t at = place(side, u, column);
       x[u] = Words<T, V>{};
-      if (u < count) x[u] = load_words<V>(side.x + at);
+      if (u < count) x[u] = reads_rows_again<Name>() ? load_words<V>(side.x + at) : load_words_once<V>(side.x + at);
       if constexpr (Fold::kRows > 1) {
         y[u] = Words<T, V>{};
         if (u < count) y[u] = load_words<V>(side.y + at);
@@ -256,7 +256,7 @@ constexpr int kSingleBlocks = sizeof(typename Name::Element) > 4 ? 8
 
 template <class Name, int V>
 __global__ void __launch_bounds__(kThreads, kSingleBlocks<Name>)
-    distribute_pieces(Side<Name> side, Shape shape, List list, Parts<Rule<Name>> parts, int64_t tasks) {
+    distribute_pieces(Side<Name> side, Shape shape, List list, Parts<Rule<Name>> parts, Cuts cuts, int64_t tasks) {
   using T = typename Name::Element;
   using Fold = Rule<Name>;
   wait_for_kernel_before();
@@ -264,7 +264,7 @@ __global__ void __launch_bounds__(kThreads, kSingleBlocks<Name>)
   for (int64_t block = blockIdx.x; block < tasks; block += gridDim.x) {
     if constexpr (Side<Name>::kReduces) {
       if (block >= shape.tasks) {
-        fill_empty(side, list, block - shape.tasks);
+        fill_empty(side, list, (block - shape.tasks) * kWarps + threadIdx.x / 32);
         continue;
       }
     }
@@ -304,6 +304,7 @@ __global__ void __launch_bounds__(kThreads, kSingleBlocks<Name>)
           fold_ranks<kFetchesAhead<Name>>(side, list, piece, next, task.column, batch, count, state);
       if (segment_begin != piece || segment_end != next) {
         store_part(parts, list.slot(piece, segment_begin == piece) * side.d + task.column, state);
+        if (segment_begin == piece && task.column == 0) cuts.add(key);
         continue;
       }
       if constexpr (Side<Name>::kReduces) {

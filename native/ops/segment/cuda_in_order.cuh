@@ -6,6 +6,7 @@
 
 #include "core/cuda_launch.cuh"
 #include "ops/segment/cuda_distribute.cuh"
+#include "ops/segment/cuda_join.cuh"
 #include "ops/segment/cuda_order.cuh"
 
 namespace baracuda::segment {
@@ -14,7 +15,7 @@ namespace {
 // What a call finds out on its way; all of them are 0 at the start.
 enum Finding : int32_t {
   kDescends,  // ids or offsets are not in order: all rows are dropped
-  kCut,       // there is a segment of several pieces
+  kCut,       // how many segments of several pieces there are
   kFindings
 };
 
@@ -24,8 +25,8 @@ constexpr int kProbes = 7;
 // The rows as they lie: a rank is a row. Where offsets are not in order all answers are still ranks and segments that
 // exist, but no more.
 struct RowsInOrder : Pieces {
-  Index offsets;      // [num_segments + 1]: first row of a segment; where the last one ends
-  int32_t* findings;  // [kFindings]
+  Index offsets;       // [num_segments + 1]: first row of a segment; where the last one ends
+  uint32_t* findings;  // [kFindings]
 
   __device__ __forceinline__ int32_t row(int32_t rank) const { return rank; }
   __device__ __forceinline__ int32_t begin(int32_t key) const { return rank_of_offset(offsets[key], n); }
@@ -151,7 +152,8 @@ __device__ __forceinline__ void fold_segment(const Side<Name>& side, const RowsI
 // The pieces of a window, and zeros for its rows that no segment has.
 template <int V, class Name>
 __device__ __forceinline__ void fold_window(const Side<Name>& side, const RowsInOrder& list,
-                                            const Parts<Rule<Name>>& parts, int32_t begin, int32_t column) {
+                                            const Parts<Rule<Name>>& parts, const Cuts& cuts, int32_t begin,
+                                            int32_t column) {
   if constexpr (!Side<Name>::kReduces) {
     const int32_t end = list.n - begin < list.piece_rows() ? list.n : begin + list.piece_rows();
     const int32_t first = list.begin(0), last = list.end(list.num_segments - 1);
@@ -168,14 +170,15 @@ __device__ __forceinline__ void fold_window(const Side<Name>& side, const RowsIn
     } else {
       state = zero_rows<V>(side, list, piece, next, column, true);
     }
-    store_part(parts, list.slot(piece, list.begin(key) == piece) * side.d + column, state);
-    list.findings[kCut] = 1;
+    const bool begins_segment = list.begin(key) == piece;
+    store_part(parts, list.slot(piece, begins_segment) * side.d + column, state);
+    if (begins_segment && column == 0) cuts.add(key);
   });
 }
 
 template <class Name, int V>
 __global__ void __launch_bounds__(kThreads, kOrderedBlocks<Name>)
-    fold_in_order(Side<Name> side, OrderedShape shape, RowsInOrder list, Parts<Rule<Name>> parts) {
+    fold_in_order(Side<Name> side, OrderedShape shape, RowsInOrder list, Parts<Rule<Name>> parts, Cuts cuts) {
   wait_for_kernel_before();
   let_kernel_after_start();
   const int32_t lane = static_cast<int32_t>(threadIdx.x) & ((1 << shape.lane_bits) - 1);
@@ -189,7 +192,7 @@ __global__ void __launch_bounds__(kThreads, kOrderedBlocks<Name>)
     if (takes_window) {
       const int64_t begin = group << list.piece_bits;
       if (begin < list.n) {
-        fold_window<V>(side, list, parts, static_cast<int32_t>(begin), static_cast<int32_t>(column));
+        fold_window<V>(side, list, parts, cuts, static_cast<int32_t>(begin), static_cast<int32_t>(column));
       }
     } else {
       const int64_t end = (group + 1) << shape.key_bits;
@@ -205,7 +208,7 @@ __global__ void __launch_bounds__(kThreads, kOrderedBlocks<Name>)
 // before.
 template <class Name>
 __global__ void __launch_bounds__(kJoinThreads)
-    join_parts_in_order(Side<Name> side, RowsInOrder list, Parts<Rule<Name>> parts) {
+    join_parts_in_order(Side<Name> side, RowsInOrder list, Parts<Rule<Name>> parts, Cuts cuts) {
   wait_for_kernel_before();
   let_kernel_after_start();
   using T = typename Name::Element;
@@ -216,8 +219,8 @@ __global__ void __launch_bounds__(kJoinThreads)
       side.result[i] = kReduces ? side.of_no_rows : T{};
       if (kReduces && side.result_arg != nullptr) store_row_index(side.result_arg, side.wide, i, -1);
     }
-  } else if (list.findings[kCut] != 0) {
-    join_all(side, list, parts);
+  } else {
+    join_all(side, list, parts, cuts);
   }
 }
 
@@ -250,7 +253,7 @@ __global__ void __launch_bounds__(kThreads, kOrderedBlocks<Name>)
 }
 
 // A launch of its own, because the next one may then start before it ends.
-__global__ void __launch_bounds__(32) clear_findings(int32_t* findings) {
+__global__ void __launch_bounds__(32) clear_findings(uint32_t* findings) {
   let_kernel_after_start();
   if (threadIdx.x < kFindings) findings[threadIdx.x] = 0;
 }
@@ -259,15 +262,16 @@ __global__ void __launch_bounds__(32) clear_findings(int32_t* findings) {
 template <class Name>
 struct OrderedPlan {
   WorkspaceLayout layout;
-  int32_t* findings;  // [kFindings]
-  int32_t* begins;    // [num_segments + 2], of sorted ids
+  uint32_t* findings;  // [kFindings]
+  int32_t* begins;     // [num_segments + 2], of sorted ids
   Parts<Rule<Name>> parts;
+  Cuts cuts;
 
   OrderedPlan(const Problem& p, void* workspace)
-      : findings(workspace_array<int32_t>(workspace, layout.reserve<int32_t>(kFindings))),
+      : findings(workspace_array<uint32_t>(workspace, layout.reserve<uint32_t>(kFindings))),
         begins(workspace_array<int32_t>(
             workspace, layout.reserve<int32_t>(p.form == Form::kSorted ? int64_t{p.num_segments} + 2 : 0))),
-        parts(p, layout, workspace) {}
+        parts(p, layout, workspace), cuts(p, parts.piece_bits, findings + kCut, layout, workspace) {}
 
   Status enqueue_offsets(const Problem& p, const Index& index, Stream stream, Index* offsets) const {
     BARACUDA_RETURN_IF_FAILED(
@@ -280,18 +284,18 @@ struct OrderedPlan {
 };
 
 template <int V, class Name>
-Status enqueue_in_order(const Side<Name>& side, const RowsInOrder& list, const Parts<Rule<Name>>& parts,
+Status enqueue_in_order(const Side<Name>& side, const RowsInOrder& list, const OrderedPlan<Name>& plan,
                         Stream stream) {
   constexpr bool kReduces = Side<Name>::kReduces;
   const OrderedShape shape(list, side.d, V, kReduces);
   BARACUDA_RETURN_IF_FAILED(launch_early("segment fold kernel", fold_in_order<Name, V>, blocks_for(shape.tasks, 1),
-                                         kThreads, 0, stream, side, shape, list, parts));
+                                         kThreads, 0, stream, side, shape, list, plan.parts, plan.cuts));
   BARACUDA_RETURN_IF_FAILED(launch_early("segment join kernel", join_parts_in_order<Name>, join_blocks(list, side.d),
-                                         kJoinThreads, 0, stream, side, list, parts));
+                                         kJoinThreads, 0, stream, side, list, plan.parts, plan.cuts));
   if constexpr (reads_rows_again<Name>()) {
     if (list.n > list.piece_rows()) {
       return launch_early("segment finish kernel", finish_in_order<Name, V>, blocks_for(shape.window_tasks, 1),
-                          kThreads, 0, stream, side, shape, list, parts);
+                          kThreads, 0, stream, side, shape, list, plan.parts);
     }
   }
   return Status::kOk;

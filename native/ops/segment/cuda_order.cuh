@@ -370,7 +370,8 @@ __global__ void __launch_bounds__(kSortThreads, kItems > kItemsAnywhere ? 1 : 2)
 // key, the first block also writes where each key begins (`begins` is NULL otherwise).
 template <class Source>
 __global__ void __launch_bounds__(kSortThreads)
-    move_few_records(Source source, int32_t n, Digit digit, int32_t num_segments, Record* list, int32_t* begins) {
+    move_few_records(Source source, int32_t n, Digit digit, int32_t num_segments, Record* list, int32_t* begins,
+                     uint32_t* zeros, int64_t zero_count) {
   wait_for_kernel_before();
   let_kernel_after_start();
   extern __shared__ __align__(16) unsigned char shared_bytes[];
@@ -382,6 +383,7 @@ __global__ void __launch_bounds__(kSortThreads)
   const int warp = threadIdx.x / 32;
   const int32_t tile_begin = static_cast<int32_t>(blockIdx.x) * kSortThreads;
   const int64_t mine = tile_begin + static_cast<int32_t>(threadIdx.x);
+  for (int64_t i = grid_thread(); i < zero_count; i += grid_threads()) zeros[i] = 0;
   const Record record = mine < n ? source(mine) : Record{kBeyond, 0};
   uint32_t* words = reinterpret_cast<uint32_t*>(shared_bytes);
   for (uint32_t i = threadIdx.x; i < digits * (2 + kSortWarps / 4); i += kSortThreads) words[i] = 0;
@@ -427,8 +429,9 @@ __global__ void __launch_bounds__(kSortThreads)
 
 class Orderer {
  public:
-  Orderer(const Problem& p, WorkspaceLayout& layout, void* workspace)
-      : n_(p.n), num_segments_(p.num_segments) {
+  // So many words are 0 when rows are in order, for those who use them.
+  Orderer(const Problem& p, int64_t zero_count, WorkspaceLayout& layout, void* workspace)
+      : n_(p.n), num_segments_(p.num_segments), zero_count_(zero_count) {
     while (key_bits_ < 31 && num_segments_ >> key_bits_ != 0) ++key_bits_;
     if (key_bits_ == 0) key_bits_ = 1;
     passes_ = (key_bits_ + kDigitBits - 1) / kDigitBits;
@@ -445,7 +448,8 @@ class Orderer {
     lists_[1] = workspace_array<Record>(workspace, layout.reserve<Record>(passes_ > 1 ? n_ : 0));
     begins_ = workspace_array<int32_t>(workspace, layout.reserve<int32_t>(int64_t{num_segments_} + 2));
     const int64_t counters = few() ? 0 : passes_ + (int64_t{passes_} << digit_bits_);
-    counters_ = workspace_array<uint32_t>(workspace, layout.reserve<uint32_t>(counters));
+    zeros_ = workspace_array<uint32_t>(workspace, layout.reserve<uint32_t>(zero_count + counters));
+    counters_ = zeros_ + zero_count;
     states_ = workspace_array<uint32_t>(workspace, layout.reserve<uint32_t>(passes_ * (tiles << digit_bits_)));
   }
 
@@ -460,6 +464,8 @@ class Orderer {
     }
     return few() ? enqueue_few(index, stream, &list->records) : enqueue_many(index, stream, &list->records);
   }
+
+  uint32_t* zeros() const { return zeros_; }
 
  private:
   bool few() const { return n_ <= kFewRows; }
@@ -480,7 +486,7 @@ class Orderer {
   Status enqueue_tiles(const Index& ids, const DeviceTraits& device, Stream stream, const Record** records) const {
     uint32_t* totals = counters_ + passes_;
     BARACUDA_RETURN_IF_FAILED(
-        enqueue_zeros(counters_, (passes_ + (size_t{1} * passes_ << digit_bits_)) * sizeof(uint32_t), stream));
+        enqueue_zeros(zeros_, (zero_count_ + passes_ + (int64_t{passes_} << digit_bits_)) * sizeof(uint32_t), stream));
     // Each block adds to the totals, so there are no more than work at the same time; all have as many rounds.
     const uint32_t tiles = blocks_for(n_, SortTables<kItems>::kTile);
     const uint32_t rounds = tiles / (static_cast<uint32_t>(device.multiprocessors) * kCountBlocks) + 1;
@@ -533,10 +539,10 @@ class Orderer {
     // The first launch of a call must not overlap what the caller enqueued before.
     if (pass == 0) {
       return launch_kernel("segment sort kernel", move_few_records<Source>, blocks, kSortThreads, bytes, stream, source,
-                           n_, digit, num_segments_, lists_[0], begins);
+                           n_, digit, num_segments_, lists_[0], begins, zeros_, zero_count_);
     }
     return launch_early("segment sort kernel", move_few_records<Source>, blocks, kSortThreads, bytes, stream,
-                                   source, n_, digit, num_segments_, lists_[pass % 2], begins);
+                                   source, n_, digit, num_segments_, lists_[pass % 2], begins, zeros_, zero_count_);
   }
 
   Status enqueue_begins(const Record* records, Stream stream) const {
@@ -556,6 +562,8 @@ class Orderer {
   int32_t items_ = kMostItems;  // a thread's records in tiles
   Record* lists_[2];
   int32_t* begins_;
+  int64_t zero_count_;
+  uint32_t* zeros_;     // [zero_count], before the counters
   uint32_t* counters_;  // [passes] tickets, then [passes][digits] totals
   uint32_t* states_;    // [passes][tiles][digits], of the smallest tiles that a device makes necessary
 };

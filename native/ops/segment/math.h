@@ -70,34 +70,6 @@ BARACUDA_HD bool is_nan(Number x) {
   return x != x;
 }
 
-// Orders. wins: whether a later row's value replaces the best so far. Rows of a segment are offered in ascending order,
-// so the test is strict: an equal value never replaces an earlier one. The first NaN replaces every number.
-struct Largest {
-  template <typename Number>
-  static BARACUDA_HD bool wins(Number later, Number best) {
-    return !(later <= best) & (best == best);
-  }
-  static BARACUDA_HD int32_t ordered(int32_t number) { return number; }
-};
-struct Smallest {
-  template <typename Number>
-  static BARACUDA_HD bool wins(Number later, Number best) {
-    return !(later >= best) & (best == best);
-  }
-  static BARACUDA_HD int32_t ordered(int32_t number) { return -number; }
-};
-#if !defined(__CUDA_ARCH__)
-// NaN is the smallest number; one less, it wraps to the largest.
-template <>
-BARACUDA_HD bool Largest::wins<int16_t>(int16_t later, int16_t best) {
-  return static_cast<int16_t>(later - 1) > static_cast<int16_t>(best - 1);
-}
-template <>
-BARACUDA_HD bool Smallest::wins<int16_t>(int16_t later, int16_t best) {
-  return later < best;
-}
-#endif
-
 // The results of segments without rows.
 template <typename T>
 struct Limits {
@@ -124,6 +96,43 @@ struct Limits<Bfloat16> {
   static BARACUDA_HD Bfloat16 lowest() { return Bfloat16{0xff80u}; }
   static BARACUDA_HD Bfloat16 highest() { return Bfloat16{0x7f80u}; }
 };
+
+// Orders. wins: whether a later row's value replaces the best so far. Rows of a segment are offered in ascending order,
+// so the test is strict: an equal value never replaces an earlier one. The first NaN replaces every number.
+struct Largest {
+  template <typename Number>
+  static BARACUDA_HD bool wins(Number later, Number best) {
+    return !(later <= best) & (best == best);
+  }
+  static BARACUDA_HD int32_t ordered(int32_t number) { return number; }
+  // What no value loses to.
+  template <typename T>
+  static BARACUDA_HD T last() {
+    return Limits<T>::lowest();
+  }
+};
+struct Smallest {
+  template <typename Number>
+  static BARACUDA_HD bool wins(Number later, Number best) {
+    return !(later >= best) & (best == best);
+  }
+  static BARACUDA_HD int32_t ordered(int32_t number) { return -number; }
+  template <typename T>
+  static BARACUDA_HD T last() {
+    return Limits<T>::highest();
+  }
+};
+#if !defined(__CUDA_ARCH__)
+// NaN is the smallest number; one less, it wraps to the largest.
+template <>
+BARACUDA_HD bool Largest::wins<int16_t>(int16_t later, int16_t best) {
+  return static_cast<int16_t>(later - 1) > static_cast<int16_t>(best - 1);
+}
+template <>
+BARACUDA_HD bool Smallest::wins<int16_t>(int16_t later, int16_t best) {
+  return later < best;
+}
+#endif
 
 // Sums and products of integers wrap around.
 template <typename T>
@@ -183,6 +192,7 @@ enum class Kind {
 //   begin(first, second, x, y, row)   the first row of a piece
 //   add(first, second, x, y, row)     a later one
 //   join(first, second, later first, later second)
+//   none(first, second, row)          kReduce: what add() of a piece's first row, `row`, makes the same as begin()
 //   kAnyGrouping                      whether parts may be joined in any grouping without a change of bits
 //   kReadsRowsAgain                   kDistribute: whether value() uses x and y
 // `count` is the number of the segment's rows, `row` the row's index. A part's first component begins at 0 for sums, so
@@ -195,6 +205,7 @@ struct ValueSelection {
   using First = T;  // the best value
   using Second = Nothing;
   static constexpr bool kAnyGrouping = true;
+  static BARACUDA_HD void none(First& best, Second&, int32_t) { best = Order::template last<T>(); }
   static BARACUDA_HD void begin(First& best, Second&, T x, T, int32_t) { best = x; }
   static BARACUDA_HD void add(First& best, Second&, T x, T, int32_t) {
     best = choose(Order::wins(comparable(x), comparable(best)), x, best);
@@ -209,6 +220,9 @@ struct RowSelection {
   using First = T;         // the best value
   using Second = int32_t;  // the row that holds it
   static constexpr bool kAnyGrouping = true;
+  static BARACUDA_HD void none(First& best, Second& holder, int32_t row) {
+    best = Order::template last<T>(), holder = row;
+  }
   static BARACUDA_HD void begin(First& best, Second& holder, T x, T, int32_t row) { best = x, holder = row; }
   static BARACUDA_HD void add(First& best, Second& holder, T x, T, int32_t row) {
     const bool better = Order::wins(comparable(x), comparable(best));
@@ -245,6 +259,7 @@ struct Rule<rule::Sum<T>> {
   using First = Compute<T>;
   using Second = Nothing;
   static constexpr bool kAnyGrouping = std::is_integral_v<T>;
+  static BARACUDA_HD void none(First& sum, Second&, int32_t) { sum = First(0); }
   static BARACUDA_HD void begin(First& sum, Second&, T x, T, int32_t) { sum = segment::add(First(0), wide(x)); }
   static BARACUDA_HD void add(First& sum, Second&, T x, T, int32_t) { sum = segment::add(sum, wide(x)); }
   static BARACUDA_HD void join(First& sum, Second&, First later, Second) { sum = segment::add(sum, later); }
@@ -266,6 +281,7 @@ struct Rule<rule::Prod<T>> {
   using First = Compute<T>;
   using Second = Nothing;
   static constexpr bool kAnyGrouping = std::is_integral_v<T>;
+  static BARACUDA_HD void none(First& product, Second&, int32_t) { product = First(1); }
   static BARACUDA_HD void begin(First& product, Second&, T x, T, int32_t) { product = wide(x); }
   static BARACUDA_HD void add(First& product, Second&, T x, T, int32_t) { product = multiply(product, wide(x)); }
   static BARACUDA_HD void join(First& product, Second&, First later, Second) { product = multiply(product, later); }

@@ -1,0 +1,336 @@
+// SPDX-License-Identifier: Apache-2.0
+// What is kept of the pieces of a segment becomes the segment's, on CUDA, in the order that a rule asks for.
+#pragma once
+
+#include "core/cuda_launch.cuh"
+#include "ops/segment/cuda_pieces.cuh"
+#include "ops/segment/pieces.h"
+
+namespace baracuda::segment {
+namespace {
+
+// Joins the parts of segments of several pieces, a few columns at a time: a few lanes those of a short one, a block
+// those of a long one. If parts may be joined in any grouping, the lanes of the block that have a column join a share
+// each and one of them what they have; if not, the first warp adds parts in ascending order while the others fetch the
+// next ones. Of sums of exponentials, what each part is scaled by follows from the values before it alone.
+constexpr int kJoinWarps = 16;
+constexpr int kJoinThreads = 32 * kJoinWarps;
+// Few, so that a long segment keeps many blocks busy and a warp fetches several parts at once. Their loads are sectors.
+constexpr int kJoinColumns = 8;
+constexpr int kJoinSlots = 32 / kJoinColumns;
+// Blocks: more segments take turns.
+constexpr int64_t kJoinBlocks = 256;
+// Pieces of a short segment, and how many a lane fetches at once.
+constexpr int kJoinAlone = 64;
+constexpr int kJoinAtOnce = 16;
+// Parts of a lane in a batch that all warps but the first bring to it, and batches on their way: adding takes less time
+// than fetching.
+constexpr int kJoinBatch = 2;
+constexpr int kJoinDepth = 4;
+constexpr int kJoinTogether = (kJoinWarps - 1) * kJoinSlots * kJoinBatch;
+// Parts that are looked at together as they are scaled.
+constexpr int kJoinRun = 10;
+static_assert(kJoinTogether % kJoinRun == 0 && kJoinDepth % 2 == 0);
+
+template <class Fold, class Ranks>
+struct Joiner {
+  const Ranks& list;
+  const Parts<Fold>& parts;
+  int32_t key, begin, count;  // the segment, its first rank, its pieces
+  int64_t column;             // lanes beyond the last column read the first one's
+  int64_t first, stride;      // where its parts lie, but that the first one is half a stride further
+
+  __device__ __forceinline__ Joiner(const Ranks& list, const Parts<Fold>& parts, int32_t d, int32_t key,
+                                    int64_t column_block)
+      : list(list), parts(parts), key(key), begin(list.begin(key)),
+        count((list.length(key) + list.piece_rows() - 1) >> list.piece_bits),
+        column(column_block * kJoinColumns + threadIdx.x % kJoinColumns),
+        first(list.slot(begin, false) * d + (column < d ? column : 0)), stride(2 * int64_t{d}) {}
+
+  // Beyond the last piece the last one again, without a branch.
+  __device__ __forceinline__ State<Fold, 1> part(int32_t piece) const {
+    const int32_t at = piece < count ? piece : count - 1;
+    return load_part<1>(parts, first + at * stride + (at == 0 ? stride / 2 : 0));
+  }
+  // Those of this lane's slot, from a batch's first one on.
+  __device__ __forceinline__ void fetch(int32_t batch, State<Fold, 1> (&fetched)[kJoinBatch]) const {
+#pragma unroll
+    for (int u = 0; u < kJoinBatch; ++u) fetched[u] = part(batch + place(u));
+  }
+  // Where in a batch a part of this lane's slot stands.
+  static __device__ __forceinline__ int32_t place(int u) {
+    const int32_t warp = threadIdx.x / 32 - 1;
+    return (warp * kJoinBatch + u) * kJoinSlots + static_cast<int32_t>(threadIdx.x % 32 / kJoinColumns);
+  }
+};
+
+template <class Fold>
+struct JoinTables {
+  // The two halves of what is added in order, or one part of each slot of the block.
+  static constexpr int kParts = Fold::kAnyGrouping ? kJoinWarps * kJoinSlots : 2 * kJoinTogether;
+  typename Fold::First first[kParts][kJoinColumns];
+  typename Fold::Second second[kParts][kJoinColumns];
+
+  __device__ __forceinline__ void put(int at, const State<Fold, 1>& state) {
+    const int column = threadIdx.x % kJoinColumns;
+    first[at][column] = state.first.at[0], second[at][column] = state.second.at[0];
+  }
+  __device__ __forceinline__ State<Fold, 1> get(int at) const {
+    const int column = threadIdx.x % kJoinColumns;
+    State<Fold, 1> state;
+    state.first.at[0] = first[at][column], state.second.at[0] = second[at][column];
+    return state;
+  }
+};
+
+template <class Fold, class Ranks>
+__device__ __forceinline__ State<Fold, 1> join_in_order(const Joiner<Fold, Ranks>& joiner, int32_t first,
+                                                        int32_t last) {
+  State<Fold, 1> state{}, fetched[kJoinAtOnce];
+#pragma unroll 1
+  for (int32_t batch = first; batch < last; batch += kJoinAtOnce) {
+#pragma unroll
+    for (int u = 0; u < kJoinAtOnce; ++u) fetched[u] = joiner.part(batch + u);
+#pragma unroll
+    for (int u = 0; u < kJoinAtOnce; ++u) {
+      if (batch + u == first) {
+        state = fetched[u];
+      } else if (batch + u < last) {
+        state.join(fetched[u]);
+      }
+    }
+  }
+  return state;
+}
+
+// The same by a block; the first lanes have the answer. While the first warp adds one half of the tables, the others
+// fill the other one.
+template <class Fold, class Ranks>
+__device__ State<Fold, 1> join_pipelined(const Joiner<Fold, Ranks>& joiner, JoinTables<Fold>& tables) {
+  const bool adds = threadIdx.x < 32;
+  State<Fold, 1> state{}, fetched[kJoinDepth][kJoinBatch];
+#pragma unroll
+  for (int depth = 0; depth < kJoinDepth; ++depth) {
+    if (!adds) joiner.fetch(depth * kJoinTogether, fetched[depth]);
+  }
+#pragma unroll 1
+  for (int32_t round = 0; round < joiner.count; round += kJoinDepth * kJoinTogether) {
+#pragma unroll
+    for (int depth = 0; depth < kJoinDepth; ++depth) {
+      const int32_t batch = round + depth * kJoinTogether;
+      if (batch >= joiner.count) break;
+      const int half = depth % 2 * kJoinTogether;
+      if (!adds) {
+#pragma unroll
+        for (int u = 0; u < kJoinBatch; ++u) tables.put(half + joiner.place(u), fetched[depth][u]);
+      }
+      __syncthreads();
+      if (!adds) {
+        joiner.fetch(batch + kJoinDepth * kJoinTogether, fetched[depth]);
+        continue;
+      }
+      const int32_t left = joiner.count - batch;
+      int32_t i = 0;
+      if (batch == 0) state = tables.get(i++);
+      if (batch > 0 && left >= kJoinTogether) {
+        // At once, so that parts are read long before they are added.
+#pragma unroll
+        for (int u = 0; u < kJoinTogether; ++u) state.join(tables.get(half + u));
+        continue;
+      }
+#pragma unroll 4
+      for (; i < kJoinTogether && i < left; ++i) state.join(tables.get(half + i));
+    }
+  }
+  __syncthreads();
+  return state;
+}
+
+// The same where parts are scaled: the first warp adds a batch while the others scale the next one. Maxima are plain
+// ones: where a value is NaN the sum may be any number, and what it is scaled by does not depend on the sign of 0.
+template <class Fold, class Ranks>
+__device__ State<Fold, 1> join_scaled(const Joiner<Fold, Ranks>& joiner, JoinTables<Fold>& tables) {
+  using First = typename Fold::First;
+  __shared__ First maxima[kJoinWarps][kJoinColumns];
+  __shared__ bool has_nan[kJoinColumns];
+  const int warp = threadIdx.x / 32, slot = threadIdx.x % 32 / kJoinColumns, column = threadIdx.x % kJoinColumns;
+  // The maximum of a value over the slots of a column.
+  const auto over_slots = [](First value) {
+#pragma unroll
+    for (int distance = kJoinColumns; distance < 32; distance *= 2) {
+      value = fmax(value, __shfl_xor_sync(0xffffffffu, value, distance));
+    }
+    return value;
+  };
+  if (threadIdx.x < kJoinColumns) has_nan[column] = false;
+  __syncthreads();
+  auto state = state_of_none<Fold, 1>();
+  State<Fold, 1> fetched[kJoinDepth][kJoinBatch];
+#pragma unroll
+  for (int depth = 0; depth < kJoinDepth; ++depth) {
+    if (warp > 0) joiner.fetch(depth * kJoinTogether, fetched[depth]);
+  }
+  // One batch more, in which the last one is added.
+#pragma unroll 1
+  for (int32_t round = 0; round < joiner.count + kJoinTogether; round += kJoinDepth * kJoinTogether) {
+#pragma unroll
+    for (int depth = 0; depth < kJoinDepth; ++depth) {
+      const int32_t batch = round + depth * kJoinTogether;
+      if (batch >= joiner.count + kJoinTogether) break;
+      State<Fold, 1>(&parts)[kJoinBatch] = fetched[depth];
+      // The largest value of the warp before each part.
+      First before[kJoinBatch];
+      if (warp > 0) {
+        First largest = Limits<First>::lowest();
+#pragma unroll
+        for (int u = 0; u < kJoinBatch; ++u) {
+          const First mine = parts[u].first.at[0];
+          if (is_nan(mine)) has_nan[column] = true;
+          before[u] = largest;
+#pragma unroll
+          for (int i = 0; i < kJoinSlots; ++i) {
+            const First other = __shfl_sync(0xffffffffu, mine, i * kJoinColumns + column);
+            if (i < slot) before[u] = fmax(before[u], other);
+            largest = fmax(largest, other);
+          }
+        }
+        if (slot == 0) maxima[warp][column] = largest;
+      }
+      __syncthreads();
+      First of_earlier = state.first.at[0], of_all = state.first.at[0];
+#pragma unroll
+      for (int i = 0; i < kJoinWarps; i += kJoinSlots) {
+        const int other = i + slot;
+        const First largest = other > 0 ? maxima[other][column] : Limits<First>::lowest();
+        if (other < warp) of_earlier = fmax(of_earlier, largest);
+        of_all = fmax(of_all, largest);
+      }
+      of_earlier = over_slots(of_earlier);
+      state.first.at[0] = over_slots(of_all);
+      if (warp > 0) {
+#pragma unroll
+        for (int u = 0; u < kJoinBatch; ++u) {
+          First largest = fmax(before[u], of_earlier);
+          const auto step = Fold::step_to(largest, parts[u].first.at[0]);
+          parts[u].first.at[0] = step.grows ? -step.factor : step.factor;
+          // There is no part behind the last one.
+          if (batch + joiner.place(u) >= joiner.count) parts[u].first.at[0] = First(1), parts[u].second.at[0] = 0;
+          tables.put(depth % 2 * kJoinTogether + joiner.place(u), parts[u]);
+        }
+        joiner.fetch(batch + kJoinDepth * kJoinTogether, parts);
+      } else if (batch > 0) {
+        const int half = (depth + 1) % 2 * kJoinTogether;
+        auto& sum = state.second.at[0];
+#pragma unroll 1
+        for (int32_t i = 0; i < kJoinTogether; i += kJoinRun) {
+          State<Fold, 1> run[kJoinRun];
+          bool grows = false;
+#pragma unroll
+          for (int u = 0; u < kJoinRun; ++u) {
+            run[u] = tables.get(half + i + u);
+            grows |= run[u].first.at[0] < 0;
+          }
+          if (__any_sync(0xffffffffu, grows)) {
+#pragma unroll
+            for (int u = 0; u < kJoinRun; ++u) {
+              const First factor = run[u].first.at[0];
+              Fold::take(sum, {factor < 0 ? -factor : factor, factor < 0}, run[u].second.at[0]);
+            }
+          } else {
+            // Rare is what makes the chain of operations twice as long.
+#pragma unroll
+            for (int u = 0; u < kJoinRun; ++u) Fold::take(sum, {run[u].first.at[0], false}, run[u].second.at[0]);
+          }
+        }
+      }
+      __syncthreads();
+    }
+  }
+  if (has_nan[column]) state.first.at[0] = canonical_nan<First>();
+  return state;
+}
+
+// The first lanes have the answer.
+template <class Fold, class Ranks>
+__device__ State<Fold, 1> join_together(const Joiner<Fold, Ranks>& joiner, JoinTables<Fold>& tables) {
+  if constexpr (Fold::kAnyGrouping) {
+    constexpr int kShares = kJoinWarps * kJoinSlots;
+    const int32_t each = (joiner.count + kShares - 1) / kShares, share = threadIdx.x / kJoinColumns;
+    const int32_t first = share * each, last = first + each;
+    auto state = join_in_order(joiner, first, last < joiner.count ? last : joiner.count);
+    __syncthreads();
+    tables.put(share, state);
+    __syncthreads();
+    for (int i = 1; share == 0 && i < kShares && i * each < joiner.count; ++i) state.join(tables.get(i));
+    return state;
+  } else if constexpr (IsExponentialSum<Fold>::value) {
+    return join_scaled(joiner, tables);
+  } else {
+    return join_pipelined(joiner, tables);
+  }
+}
+
+template <class Name, class Ranks>
+__device__ __forceinline__ void finish_join(const Side<Name>& side, const Joiner<Rule<Name>, Ranks>& joiner,
+                                            const State<Rule<Name>, 1>& state) {
+  if (joiner.column >= side.d) return;
+  const int32_t column = static_cast<int32_t>(joiner.column);
+  if constexpr (Side<Name>::kReduces) {
+    side.template finish_segment<1>(joiner.key, column, state, joiner.list.length(joiner.key));
+  } else if constexpr (!Rule<Name>::kReadsRowsAgain) {
+    side.finish_holder(joiner.key, column, state);
+  } else {
+    store_part(joiner.parts, joiner.list.slot(joiner.begin, true) * side.d + column, state);
+  }
+}
+
+template <class Name, class Ranks>
+__device__ __forceinline__ void join_all(const Side<Name>& side, const Ranks& list, const Parts<Rule<Name>>& parts,
+                                         const Cuts& cuts) {
+  using Fold = Rule<Name>;
+  __shared__ JoinTables<Fold> tables;
+  constexpr int kShares = kJoinThreads / kJoinColumns;
+  __shared__ int64_t long_tasks[kShares];
+  const int share = threadIdx.x / kJoinColumns;
+  const int64_t column_blocks = (static_cast<int64_t>(side.d) + kJoinColumns - 1) / kJoinColumns;
+  const int64_t tasks = static_cast<int64_t>(*cuts.count) * column_blocks;
+  const auto joiner_of = [&](int64_t task) {
+    return Joiner<Fold, Ranks>(list, parts, side.d, cuts.keys[task / column_blocks], task % column_blocks);
+  };
+  // Few tasks go to as many blocks: each may be a long one.
+  for (int64_t first = 0; first < tasks; first += int64_t{gridDim.x} * kShares) {
+    const int64_t mine = first + static_cast<int64_t>(share) * gridDim.x + blockIdx.x;
+    bool is_long = false;
+    if (mine < tasks) {
+      const auto joiner = joiner_of(mine);
+      is_long = joiner.count > kJoinAlone;
+      if (!is_long) finish_join(side, joiner, join_in_order(joiner, 0, joiner.count));
+    }
+    if (threadIdx.x % kJoinColumns == 0) long_tasks[share] = is_long ? mine : -1;
+    __syncthreads();
+    for (int i = 0; i < kShares && first + static_cast<int64_t>(i) * gridDim.x + blockIdx.x < tasks; ++i) {
+      if (long_tasks[i] < 0) continue;
+      const auto joiner = joiner_of(long_tasks[i]);
+      const State<Fold, 1> state = join_together(joiner, tables);
+      if (share == 0) finish_join(side, joiner, state);
+      __syncthreads();
+    }
+    __syncthreads();
+  }
+}
+
+template <class Name>
+__global__ void __launch_bounds__(kJoinThreads)
+    join_parts(Side<Name> side, List list, Parts<Rule<Name>> parts, Cuts cuts) {
+  wait_for_kernel_before();
+  let_kernel_after_start();
+  join_all(side, list, parts, cuts);
+}
+// As many as there may be segments of several pieces, as far as they fill a GPU, but at least one.
+inline uint32_t join_blocks(const Pieces& list, int32_t d) {
+  const int64_t tasks = ((int64_t{list.n} >> list.piece_bits) + 1) * ((int64_t{d} + kJoinColumns - 1) / kJoinColumns);
+  return static_cast<uint32_t>(tasks < kJoinBlocks ? tasks : kJoinBlocks);
+}
+
+}  // namespace
+}  // namespace baracuda::segment

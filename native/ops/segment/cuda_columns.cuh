@@ -73,8 +73,13 @@ __device__ __forceinline__ Columns<T, V> load(const T* from) {
   return bits_as<Columns<T, V>>(load_words<V>(from));
 }
 template <int V, typename T>
+__device__ __forceinline__ Columns<T, V> load_once(const T* from) {
+  return bits_as<Columns<T, V>>(load_words_once<V>(from));
+}
+// Results likewise: what is read several times needs the room.
+template <int V, typename T>
 __device__ __forceinline__ void store(T* to, const Columns<T, V>& columns) {
-  *reinterpret_cast<Words<T, V>*>(to) = bits_as<Words<T, V>>(columns);
+  __stcs(reinterpret_cast<Words<T, V>*>(to), bits_as<Words<T, V>>(columns));
 }
 
 // How many columns an access can take, at most `most`: 16 bytes, a divisor of the row, all addresses (or'ed) aligned.

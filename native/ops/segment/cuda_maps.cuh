@@ -135,7 +135,7 @@ __global__ void __launch_bounds__(kMapThreads)
         const Columns<T, V> s = load<V>(b.segments[0] + at);
         Columns<T, V> t{}, x{};
         if constexpr (Map::kSegments > 1) t = load<V>(b.segments[1] + at);
-        if constexpr (Map::kRows > 0) x = load<V>(b.rows[0] + row * d + column);
+        if constexpr (Map::kRows > 0) x = load_once<V>(b.rows[0] + row * d + column);
         int32_t count = 0;
         if constexpr (Map::kCounts) {
           count = kByOffsets ? keys.begin(mine[u] + 1) - keys.begin(mine[u]) : counts[mine[u]];

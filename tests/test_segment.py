@@ -182,10 +182,22 @@ def test_random_rows(place: Place, dtype: Any, rng: np.random.Generator, form: s
     ],
 )
 def test_long_segments(place: Place, dtype: Any, rng: np.random.Generator, form: str, reduce: str, length: int) -> None:
-    # Pieces are 256 rows long, joined in ascending order; 3000 rows are more pieces than a warp joins alone on CUDA.
+    # Pieces are 256 rows long, of maxima 32, and joined in ascending order.
     make = near_one if reduce == "prod" else normal
     rows = rows_of(rng, make(rng, (length, 3), dtype), 2, form, skewed=True)
     check(place, rows, reduce, gradient_of(rng, rows, reduce))
+
+
+@FORM
+@REDUCTION
+def test_segments_of_very_many_pieces(place: Place, rng: np.random.Generator, form: str, reduce: str) -> None:
+    """On CUDA a block joins more than 64 of them, 120 at a time, and more than 32,768 rows are ordered by tiles."""
+    make = near_one if reduce == "prod" else normal
+    rows = rows_of(rng, make(rng, (50_000, 3), np.float32), 2, form, skewed=True)
+    if reduce == "prod":  # the oracle's gradient of it is quadratic
+        assert_within(forward(place, rows, reduce)[0], oracle.segment_prod(rows.input, rows.ids, 2), EXTRA[reduce])
+    else:
+        check(place, rows, reduce, gradient_of(rng, rows, reduce))
 
 
 @FORM
@@ -331,9 +343,7 @@ def test_mean_gradient_counts_the_rows_of_every_segment(
 
 @FORM
 @pytest.mark.parametrize("count", [6000, 300_000])
-def test_gradient_of_segments_around_the_length_of_a_piece(
-    place: Place, rng: np.random.Generator, form: str, count: int
-) -> None:
+def test_segments_around_the_length_of_a_piece(place: Place, rng: np.random.Generator, form: str, count: int) -> None:
     """Segments of one piece and of several in turns, between rows that are dropped: each begins anywhere."""
     lengths = rng.choice([1, 2, 3, 7, 31, 32, 33, 64, 65, 255, 256, 257, 300, 511, 513, 1000], 2 * count // 31)
     num_segments = int(np.searchsorted(np.cumsum(lengths), count * 9 // 10))
@@ -345,12 +355,19 @@ def test_gradient_of_segments_around_the_length_of_a_piece(
     rows = Rows(rng.integers(0, 50, (count, 3)).astype(np.float32), ids, num_segments, form, np.int32)
     gradient = rng.integers(1, 100, (num_segments, 3)).astype(np.float32)
     expected = np.zeros((count, 3), np.float32)
+    holders = np.empty((num_segments, 3), np.int32)
     for column in range(3):
         # The first row of each segment, with larger values before smaller ones.
         order = np.lexsort((np.arange(count), -rows.input[:, column], ids))
-        begins = order[np.searchsorted(ids[order], np.arange(num_segments))]
-        expected[begins, column] = gradient[:, column]
+        holders[:, column] = order[np.searchsorted(ids[order], np.arange(num_segments))]
+        expected[holders[:, column], column] = gradient[:, column]
     assert_same_bits(backward(place, rows, "max", gradient, input=rows.input), expected)
+    largest, arg = forward(place, rows, "max", return_arg=True)
+    assert_same_bits(arg, holders)
+    assert_same_bits(largest, np.take_along_axis(rows.input, holders, 0))
+    sums = np.zeros((num_segments + 2, 3), np.float32)
+    np.add.at(sums, ids, rows.input)  # the last two rows are those of no segment
+    assert_same_bits(forward(place, rows, "sum")[0], sums[:num_segments])
 
 
 @FORM

@@ -18,6 +18,12 @@
 namespace baracuda::segment {
 namespace {
 
+// Whether a rule's pieces of a list take reduce_list.
+template <class Name>
+constexpr bool reduces_list() {
+  return Side<Name>::kReduces && !takes_pieces_singly<Name>();
+}
+
 // The scratch of one call.
 template <class Name>
 struct Plan {
@@ -32,39 +38,48 @@ struct Plan {
 
  private:
   static int64_t zero_words(const Problem& p) {
-    constexpr bool kCountsPieces = Side<Name>::kReduces && !takes_pieces_singly<Name>();
-    return kWords + (kCountsPieces ? ReduceShape::counters(p.n, piece_bits_for<Rule<Name>>(p), p.d) : 0);
+    return kWords + (reduces_list<Name>() ? ReduceShape::counters(p.n, piece_bits_for<Rule<Name>>(p), p.d) : 0);
   }
 };
+
+template <class Name>
+Status enqueue_join(const Side<Name>& side, const List& list, const Plan<Name>& plan, Stream stream) {
+  // No segment of several pieces.
+  if (list.n <= list.piece_rows()) return Status::kOk;
+  return launch_early("segment join kernel", join_parts<Name>, join_blocks(list, side.d), kJoinThreads, 0, stream, side,
+                      list, plan.parts, plan.cuts);
+}
+
+template <int V, class Name>
+Status enqueue_reduction(const Side<Name>& side, const List& list, const Plan<Name>& plan, Stream stream) {
+  const ReduceShape shape(list, side.d, V);
+  const size_t shared_bytes = kWarps * shape.groups() * kMostLongPieces * sizeof(LongPiece);
+  // The words are cleared by the kernels that bring rows in order.
+  uint32_t* const taken = list.n > 0 ? plan.orderer.zeros() + kTurns : nullptr;
+  BARACUDA_RETURN_IF_FAILED(enqueue_turns("segment reduce kernel", reduce_list<Name, V>, kReduceBlocks<Name, V>,
+                                          shape.tasks + fill_tasks(side), taken, shared_bytes, stream, side, shape,
+                                          list, plan.parts, plan.cuts, plan.orderer.zeros() + kWords));
+  return enqueue_join(side, list, plan, stream);
+}
 
 template <int V, class Name>
 Status enqueue_pieces(const Side<Name>& side, const List& list, const Plan<Name>& plan, Stream stream) {
   constexpr bool kSingly = takes_pieces_singly<Name>();
-  [[maybe_unused]] const Shape shape(list, side.d, V);
+  const Shape shape(list, side.d, V);
   if constexpr (kSingly) {
     const int64_t tasks = shape.tasks + (fill_tasks(side) + kWarps - 1) / kWarps;
     BARACUDA_RETURN_IF_FAILED(launch_early("segment piece kernel", distribute_pieces<Name, V>, blocks_for(tasks, 1),
                                            kThreads, 0, stream, side, shape, list, plan.parts, plan.cuts, tasks));
-  } else if constexpr (Side<Name>::kReduces) {
-    const ReduceShape reduce_shape(list, side.d, V);
-    const size_t shared_bytes = kWarps * reduce_shape.groups() * kMostLongPieces * sizeof(LongPiece);
-    // The words are cleared by the kernels that bring rows in order.
-    uint32_t* const taken = list.n > 0 ? plan.orderer.zeros() + kTurns : nullptr;
-    BARACUDA_RETURN_IF_FAILED(enqueue_turns("segment reduce kernel", reduce_list<Name, V>, kReduceBlocks<Name, V>,
-                                            reduce_shape.tasks + fill_tasks(side), taken, shared_bytes, stream, side,
-                                            reduce_shape, list, plan.parts, plan.cuts,
-                                            plan.orderer.zeros() + kWords));
   } else {
     BARACUDA_RETURN_IF_FAILED(launch_early("segment piece kernel", select_pieces<Name, V>, blocks_for(shape.tasks, 1),
                                            kThreads, 0, stream, side, shape, list, plan.parts, plan.cuts));
   }
-  // No segment of several pieces.
-  if (list.n <= list.piece_rows()) return Status::kOk;
-  BARACUDA_RETURN_IF_FAILED(launch_early("segment join kernel", join_parts<Name>, join_blocks(list, side.d),
-                                         kJoinThreads, 0, stream, side, list, plan.parts, plan.cuts));
+  BARACUDA_RETURN_IF_FAILED(enqueue_join(side, list, plan, stream));
   if constexpr (kSingly && !Side<Name>::kReduces) {
-    return launch_early("segment finish kernel", distribute_parts<Name, V>, blocks_for(shape.tasks, 1), kThreads, 0,
-                        stream, side, shape, list, plan.parts);
+    if (list.n > list.piece_rows()) {
+      return launch_early("segment finish kernel", distribute_parts<Name, V>, blocks_for(shape.tasks, 1), kThreads, 0,
+                          stream, side, shape, list, plan.parts);
+    }
   }
   return Status::kOk;
 }
@@ -102,10 +117,14 @@ Status enqueue_folds(const Problem& p, const Buffers<Name>& b, void* workspace, 
     List list;
     BARACUDA_RETURN_IF_FAILED(plan.orderer.enqueue(index, plan.parts.piece_bits, stream, &list));
     // Wider accesses only as far as a row still fills half a warp, or all of it where rows are written, too.
-    constexpr bool kReadsOnly = Side<Name>::kReduces && !takes_pieces_singly<Name>();
-    const int32_t lanes = kReadsOnly ? 16 : 32;
-    return with_columns(p, b, p.d >= 4 * lanes ? 4 : p.d >= 2 * lanes ? 2 : 1, [&](auto columns) {
-      return enqueue_pieces<decltype(columns)::value>(side, list, plan, stream);
+    constexpr int32_t kLanes = reduces_list<Name>() ? 16 : 32;
+    return with_columns(p, b, p.d >= 4 * kLanes ? 4 : p.d >= 2 * kLanes ? 2 : 1, [&](auto columns) {
+      constexpr int V = decltype(columns)::value;
+      if constexpr (reduces_list<Name>()) {
+        return enqueue_reduction<V>(side, list, plan, stream);
+      } else {
+        return enqueue_pieces<V>(side, list, plan, stream);
+      }
     });
   }
   const OrderedPlan<Name> plan(p, workspace);

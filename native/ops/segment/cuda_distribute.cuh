@@ -20,7 +20,7 @@ constexpr bool reads_rows_again() {
   }
 }
 
-// Whether a rule's pieces of a list take distribute_pieces rather than reduce_pieces or select_pieces.
+// Whether a rule's pieces of a list take distribute_pieces rather than reduce_list or select_pieces.
 template <class Name>
 constexpr bool takes_pieces_singly() {
   return reads_rows_again<Name>() || IsExponentialSum<Rule<Name>>::value;
@@ -303,8 +303,7 @@ __global__ void __launch_bounds__(kThreads, kSingleBlocks<Name>)
       const int32_t at =
           fold_ranks<kFetchesAhead<Name>>(side, list, piece, next, task.column, batch, count, state);
       if (segment_begin != piece || segment_end != next) {
-        store_part(parts, list.slot(piece, segment_begin == piece) * side.d + task.column, state);
-        if (segment_begin == piece && task.column == 0) cuts.add(key);
+        keep_part(parts, cuts, list, side.d, key, piece, segment_begin == piece, task.column, state);
         continue;
       }
       if constexpr (Side<Name>::kReduces) {

@@ -170,9 +170,7 @@ __device__ __forceinline__ void fold_window(const Side<Name>& side, const RowsIn
     } else {
       state = zero_rows<V>(side, list, piece, next, column, true);
     }
-    const bool begins_segment = list.begin(key) == piece;
-    store_part(parts, list.slot(piece, begins_segment) * side.d + column, state);
-    if (begins_segment && column == 0) cuts.add(key);
+    keep_part(parts, cuts, list, side.d, key, piece, list.begin(key) == piece, column, state);
   });
 }
 

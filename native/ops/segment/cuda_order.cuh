@@ -541,8 +541,8 @@ class Orderer {
       return launch_kernel("segment sort kernel", move_few_records<Source>, blocks, kSortThreads, bytes, stream, source,
                            n_, digit, num_segments_, lists_[0], begins, zeros_, zero_count_);
     }
-    return launch_early("segment sort kernel", move_few_records<Source>, blocks, kSortThreads, bytes, stream,
-                                   source, n_, digit, num_segments_, lists_[pass % 2], begins, zeros_, zero_count_);
+    return launch_early("segment sort kernel", move_few_records<Source>, blocks, kSortThreads, bytes, stream, source,
+                        n_, digit, num_segments_, lists_[pass % 2], begins, zeros_, zero_count_);
   }
 
   Status enqueue_begins(const Record* records, Stream stream) const {

@@ -75,7 +75,6 @@ struct Cuts {
   Cuts(const Problem& p, int32_t piece_bits, uint32_t* word, WorkspaceLayout& layout, void* workspace)
       : count(word),
         keys(workspace_array<int32_t>(workspace, layout.reserve<int32_t>((int64_t{p.n} >> piece_bits) + 1))) {}
-  // By the lane that keeps the first column of a segment's first piece.
   __device__ __forceinline__ void add(int32_t key) const { keys[atomicAdd(count, 1u)] = key; }
 };
 
@@ -144,6 +143,15 @@ __device__ __forceinline__ void store_part(const Parts<Fold>& parts, int64_t at,
     parts.first[at + k] = state.first.at[k];
     if constexpr (Parts<Fold>::kHasSecond) parts.second[at + k] = state.second.at[k];
   }
+}
+
+// Keeps a piece that is not its whole segment; the lane of the first column lists the segment with its first piece.
+template <class Fold, int V, class Ranks>
+__device__ __forceinline__ void keep_part(const Parts<Fold>& parts, const Cuts& cuts, const Ranks& list, int32_t d,
+                                          int32_t key, int32_t piece, bool begins_segment, int32_t column,
+                                          const State<Fold, V>& state) {
+  store_part(parts, list.slot(piece, begins_segment) * d + column, state);
+  if (begins_segment && column == 0) cuts.add(key);
 }
 
 // What a segment becomes, by its rule.
@@ -335,9 +343,7 @@ __global__ void __launch_bounds__(kThreads, blocks_per_multiprocessor(sizeof(typ
         if (next > end) next = end;
         const auto state = zero_rows<V>(side, list, piece, next, task.column, !dropped);
         if (!dropped) {
-          const bool begins_segment = list.begins[key] == piece;
-          store_part(parts, list.slot(piece, begins_segment) * side.d + task.column, state);
-          if (begins_segment && task.column == 0) cuts.add(key);
+          keep_part(parts, cuts, list, side.d, key, piece, list.begins[key] == piece, task.column, state);
         }
         piece = next;
         continue;

@@ -28,9 +28,13 @@ constexpr int kJoinAtOnce = 16;
 constexpr int kJoinBatch = 2;
 constexpr int kJoinDepth = 4;
 constexpr int kJoinTogether = (kJoinWarps - 1) * kJoinSlots * kJoinBatch;
-// Parts that are looked at together as they are scaled.
-constexpr int kJoinRun = 10;
-static_assert(kJoinTogether % kJoinRun == 0 && kJoinDepth % 2 == 0);
+// Where parts are scaled, all warps but the first two bring them to it, in two teams with a batch each in turn: while one
+// works, the other one's loads arrive. A run is what one warp brings.
+constexpr int kScaleWarps = (kJoinWarps - 2) / 2;
+constexpr int kScaledBatch = 4;
+constexpr int kScaledRun = kJoinSlots * kScaledBatch;
+constexpr int kScaledTogether = kScaleWarps * kScaledRun;
+static_assert(kJoinDepth % 2 == 0);
 
 template <class Fold, class Ranks>
 struct Joiner {
@@ -51,6 +55,11 @@ struct Joiner {
   __device__ __forceinline__ State<Fold, 1> part(int32_t piece) const {
     const int32_t at = piece < count ? piece : count - 1;
     return load_part<1>(parts, first + at * stride + (at == 0 ? stride / 2 : 0));
+  }
+  // The same of a piece that is not the first one of several, in fewer operations: neither factor is negative.
+  __device__ __forceinline__ State<Fold, 1> later_part(int32_t piece) const {
+    const uint32_t at = piece < count ? piece : count - 1;
+    return load_part<1>(parts, first + static_cast<int64_t>(uint64_t{at} * static_cast<uint32_t>(stride)));
   }
   // Those of this lane's slot, from a batch's first one on.
   __device__ __forceinline__ void fetch(int32_t batch, State<Fold, 1> (&fetched)[kJoinBatch]) const {
@@ -146,113 +155,216 @@ __device__ State<Fold, 1> join_pipelined(const Joiner<Fold, Ranks>& joiner, Join
   return state;
 }
 
-// The same where parts are scaled: the first warp adds a batch while the others scale the next one. Maxima are plain
-// ones: where a value is NaN the sum may be any number, and what it is scaled by does not depend on the sign of 0.
-template <class Fold, class Ranks>
-__device__ State<Fold, 1> join_scaled(const Joiner<Fold, Ranks>& joiner, JoinTables<Fold>& tables) {
-  using First = typename Fold::First;
-  __shared__ First maxima[kJoinWarps][kJoinColumns];
-  __shared__ bool has_nan[kJoinColumns];
-  const int warp = threadIdx.x / 32, slot = threadIdx.x % 32 / kJoinColumns, column = threadIdx.x % kJoinColumns;
-  // The maximum of a value over the slots of a column.
-  const auto over_slots = [](First value) {
-#pragma unroll
-    for (int distance = kJoinColumns; distance < 32; distance *= 2) {
-      value = fmax(value, __shfl_xor_sync(0xffffffffu, value, distance));
-    }
-    return value;
+// What warps hand on where parts are scaled, each table twice: while a batch fills one half, the one before it is read.
+template <class Fold>
+struct ScaledTables {
+  using Number = typename Fold::First;
+  static_assert(std::is_same_v<Number, typename Fold::Second>);
+  // Factors, each before the sum that it belongs to, as many as one access brings. The sign says which sum is scaled.
+  static constexpr int kAtOnce = 8 / sizeof(Number);
+  struct alignas(16) Steps {
+    Number factor_and_sum[2 * kAtOnce];
   };
-  if (threadIdx.x < kJoinColumns) has_nan[column] = false;
-  __syncthreads();
-  auto state = state_of_none<Fold, 1>();
-  State<Fold, 1> fetched[kJoinDepth][kJoinBatch];
+  Steps steps[2][kScaledTogether / kAtOnce][kJoinColumns];
+  Number largest[2][kScaleWarps][kJoinColumns];     // of a run
+  Number before[2][kScaleWarps + 1][kJoinColumns];  // a run and what follows the last one, since the segment's begin
+  bool grows[2][kScaleWarps];                       // whether a column of a run has a value above all before it
+  bool has_nan[kJoinColumns];
+};
+
+// Parts that the first warp reads while it adds those before them, and looks at together.
+template <class Fold>
+struct ScaledGroup {
+  using Tables = ScaledTables<Fold>;
+  static constexpr int kAtOnce = Tables::kAtOnce;
+  static constexpr int kSteps = 8;
+  static constexpr int kParts = kSteps * kAtOnce;
+  static_assert(kScaledRun % kParts == 0);
+  typename Tables::Steps steps[kSteps];
+
+  __device__ __forceinline__ void read(const Tables& tables, int half, int group, int column) {
 #pragma unroll
-  for (int depth = 0; depth < kJoinDepth; ++depth) {
-    if (warp > 0) joiner.fetch(depth * kJoinTogether, fetched[depth]);
+    for (int i = 0; i < kSteps; ++i) steps[i] = tables.steps[half][group * kSteps + i][column];
   }
-  // One batch more, in which the last one is added.
+  __device__ __forceinline__ void add_to(typename Fold::Second& sum, bool grows) const {
+    if (grows) {
+#pragma unroll
+      for (int i = 0; i < kParts; ++i) {
+        const auto* step = of(i);
+        Fold::take(sum, {step[0] < 0 ? -step[0] : step[0], step[0] < 0}, step[1]);
+      }
+    } else {
+#pragma unroll
+      for (int i = 0; i < kParts; ++i) Fold::take(sum, {of(i)[0], false}, of(i)[1]);
+    }
+  }
+  // A part's factor and its sum.
+  __device__ __forceinline__ const typename Fold::First* of(int i) const {
+    return steps[i / kAtOnce].factor_and_sum + 2 * (i % kAtOnce);
+  }
+};
+
+// Adds a batch's parts to the sum; a bit of `growing` is a run's. What makes the chain of operations twice as long is
+// rare, and without it reads need not wait for branches.
+template <bool kGrows, class Fold>
+__device__ __forceinline__ void add_batch(const ScaledTables<Fold>& tables, int half, uint32_t growing, int column,
+                                          typename Fold::Second& sum) {
+  using Group = ScaledGroup<Fold>;
+  constexpr int kGroups = kScaledTogether / Group::kParts;
+  Group groups[2];
+  groups[0].read(tables, half, 0, column);
+#pragma unroll
+  for (int group = 0; group < kGroups; ++group) {
+    if (group + 1 < kGroups) groups[(group + 1) % 2].read(tables, half, group + 1, column);
+    const int run = group * Group::kParts / kScaledRun;
+    groups[group % 2].add_to(sum, kGrows && (growing >> run & 1) != 0);
+  }
+}
+
+// The same where parts are scaled, in steps that end at a barrier of all warps. Of a batch, a team finds out the largest
+// value of each run; a step later, the second warp the largest one before each run; a step later, the team the factors,
+// each by the largest value before its part; a step later, the first warp adds. Maxima are plain ones: where a value is
+// NaN the sum may be any number, and what it is scaled by does not depend on the sign of 0.
+constexpr int kScaledLate = 3;
+template <class Fold, class Ranks>
+__device__ State<Fold, 1> join_scaled(const Joiner<Fold, Ranks>& joiner, ScaledTables<Fold>& tables) {
+  using Number = typename Fold::First;
+  // What follows from it is found out here rather than before the loop over tasks, where short segments need registers.
+  int thread = threadIdx.x;
+  asm volatile("" : "+r"(thread));
+  const int warp = thread / 32, slot = thread % 32 / kJoinColumns, column = thread % kJoinColumns;
+  if (thread < kJoinColumns) tables.has_nan[column] = false;
+  auto state = state_of_none<Fold, 1>();
+  const int32_t steps = (joiner.count + kScaledTogether - 1) / kScaledTogether + kScaledLate;
+  if (warp == 0) {
 #pragma unroll 1
-  for (int32_t round = 0; round < joiner.count + kJoinTogether; round += kJoinDepth * kJoinTogether) {
-#pragma unroll
-    for (int depth = 0; depth < kJoinDepth; ++depth) {
-      const int32_t batch = round + depth * kJoinTogether;
-      if (batch >= joiner.count + kJoinTogether) break;
-      State<Fold, 1>(&parts)[kJoinBatch] = fetched[depth];
-      // The largest value of the warp before each part.
-      First before[kJoinBatch];
-      if (warp > 0) {
-        First largest = Limits<First>::lowest();
-#pragma unroll
-        for (int u = 0; u < kJoinBatch; ++u) {
-          const First mine = parts[u].first.at[0];
-          if (is_nan(mine)) has_nan[column] = true;
-          before[u] = largest;
-#pragma unroll
-          for (int i = 0; i < kJoinSlots; ++i) {
-            const First other = __shfl_sync(0xffffffffu, mine, i * kJoinColumns + column);
-            if (i < slot) before[u] = fmax(before[u], other);
-            largest = fmax(largest, other);
-          }
+    for (int32_t step = 0; step < steps; ++step) {
+      const int half = (step + 1) % 2;
+      if (step >= kScaledLate) {
+        const bool grows = thread < kScaleWarps && tables.grows[half][thread];
+        const uint32_t growing = __ballot_sync(0xffffffffu, grows);
+        // The other slots' reads would take the tables' time.
+        if (slot == 0 && growing == 0) {
+          add_batch<false, Fold>(tables, half, growing, column, state.second.at[0]);
+        } else if (slot == 0) {
+          add_batch<true, Fold>(tables, half, growing, column, state.second.at[0]);
         }
-        if (slot == 0) maxima[warp][column] = largest;
       }
       __syncthreads();
-      First of_earlier = state.first.at[0], of_all = state.first.at[0];
-#pragma unroll
-      for (int i = 0; i < kJoinWarps; i += kJoinSlots) {
-        const int other = i + slot;
-        const First largest = other > 0 ? maxima[other][column] : Limits<First>::lowest();
-        if (other < warp) of_earlier = fmax(of_earlier, largest);
-        of_all = fmax(of_all, largest);
-      }
-      of_earlier = over_slots(of_earlier);
-      state.first.at[0] = over_slots(of_all);
-      if (warp > 0) {
-#pragma unroll
-        for (int u = 0; u < kJoinBatch; ++u) {
-          First largest = fmax(before[u], of_earlier);
-          const auto step = Fold::step_to(largest, parts[u].first.at[0]);
-          parts[u].first.at[0] = step.grows ? -step.factor : step.factor;
-          // There is no part behind the last one.
-          if (batch + joiner.place(u) >= joiner.count) parts[u].first.at[0] = First(1), parts[u].second.at[0] = 0;
-          tables.put(depth % 2 * kJoinTogether + joiner.place(u), parts[u]);
-        }
-        joiner.fetch(batch + kJoinDepth * kJoinTogether, parts);
-      } else if (batch > 0) {
-        const int half = (depth + 1) % 2 * kJoinTogether;
-        auto& sum = state.second.at[0];
+    }
+  } else if (warp == 1) {
+    // Of each slot's, and where they end.
+    constexpr int kRuns = (kScaleWarps + kJoinSlots) / kJoinSlots;
+    Number largest = state.first.at[0];
 #pragma unroll 1
-        for (int32_t i = 0; i < kJoinTogether; i += kJoinRun) {
-          State<Fold, 1> run[kJoinRun];
+    for (int32_t step = 0; step < steps; ++step) {
+      const int half = (step + 1) % 2;
+      if (step > 0) {
+        Number of_slot = Limits<Number>::lowest(), before[kRuns];
+#pragma unroll
+        for (int i = 0; i < kRuns; ++i) {
+          const int run = slot * kRuns + i;
+          before[i] = of_slot;
+          if (run < kScaleWarps) of_slot = fmax(of_slot, tables.largest[half][run][column]);
+        }
+        Number of_earlier = largest;
+#pragma unroll
+        for (int i = 0; i < kJoinSlots; ++i) {
+          const Number other = __shfl_sync(0xffffffffu, of_slot, i * kJoinColumns + column);
+          if (i < slot) of_earlier = fmax(of_earlier, other);
+          largest = fmax(largest, other);
+        }
+#pragma unroll
+        for (int i = 0; i < kRuns; ++i) {
+          const int run = slot * kRuns + i;
+          if (run <= kScaleWarps) tables.before[half][run][column] = fmax(of_earlier, before[i]);
+        }
+      }
+      __syncthreads();
+    }
+  } else {
+    const int team = (warp - 2) / kScaleWarps, run = (warp - 2) % kScaleWarps;
+    const int32_t place = (run * kJoinSlots + slot) * kScaledBatch;
+    // Two of the team's batches: the later one is on its way or looked at, the earlier one is to be scaled.
+    State<Fold, 1> fetched[2][kScaledBatch];
+    Number before[2];  // the largest value of the run before a lane's parts
+    bool has_nan = false;
+    // The slots before this one, the first ones again for lack of more.
+    int earlier[kJoinSlots - 1];
+#pragma unroll
+    for (int i = 0; i < kJoinSlots - 1; ++i) earlier[i] = (i < slot ? i : 0) * kJoinColumns + column;
+#pragma unroll
+    for (int u = 0; u < kScaledBatch; ++u) fetched[0][u] = joiner.part(team * kScaledTogether + place + u);
+    if (team == 1) __syncthreads();
+#pragma unroll 1
+    for (int32_t round = team; round < steps; round += 4) {
+#pragma unroll
+      for (int turn = 0; turn < 2; ++turn) {
+        const int32_t step = round + 2 * turn;
+        if (step >= steps) break;
+        // First what has been fetched: the hardware tells loads of several steps apart only if they are waited for
+        // before more are issued.
+        Number largest = fetched[turn][0].first.at[0], of_earlier = Limits<Number>::lowest();
+        has_nan |= is_nan(largest);
+#pragma unroll
+        for (int u = 1; u < kScaledBatch; ++u) {
+          const Number mine = fetched[turn][u].first.at[0];
+          has_nan |= is_nan(mine);
+          largest = fmax(largest, mine);
+        }
+#pragma unroll
+        for (int i = 0; i < kJoinSlots - 1; ++i) {
+          of_earlier = fmax(of_earlier, __shfl_sync(0xffffffffu, largest, earlier[i]));
+        }
+        before[turn] = slot == 0 ? Limits<Number>::lowest() : of_earlier;
+        if (slot == kJoinSlots - 1) tables.largest[team][run][column] = fmax(before[turn], largest);
+        State<Fold, 1>(&parts)[kScaledBatch] = fetched[1 - turn];
+        if (step >= 2) {
+          constexpr int kAtOnce = ScaledTables<Fold>::kAtOnce;
+          typename ScaledTables<Fold>::Steps scaled[kScaledBatch / kAtOnce];
+          Number highest = fmax(before[1 - turn], tables.before[team][run][column]);
           bool grows = false;
 #pragma unroll
-          for (int u = 0; u < kJoinRun; ++u) {
-            run[u] = tables.get(half + i + u);
-            grows |= run[u].first.at[0] < 0;
+          for (int u = 0; u < kScaledBatch; ++u) {
+            const auto next = Fold::step_to(highest, parts[u].first.at[0]);
+            Number* to = scaled[u / kAtOnce].factor_and_sum + 2 * (u % kAtOnce);
+            to[0] = next.grows ? -next.factor : next.factor;
+            // Behind the last part is the same again, without its sum.
+            to[1] = (step - 2) * kScaledTogether + place + u < joiner.count ? parts[u].second.at[0] : Number(0);
+            grows |= next.grows;
           }
-          if (__any_sync(0xffffffffu, grows)) {
 #pragma unroll
-            for (int u = 0; u < kJoinRun; ++u) {
-              const First factor = run[u].first.at[0];
-              Fold::take(sum, {factor < 0 ? -factor : factor, factor < 0}, run[u].second.at[0]);
-            }
-          } else {
-            // Rare is what makes the chain of operations twice as long.
-#pragma unroll
-            for (int u = 0; u < kJoinRun; ++u) Fold::take(sum, {run[u].first.at[0], false}, run[u].second.at[0]);
+          for (int i = 0; i < kScaledBatch / kAtOnce; ++i) {
+            tables.steps[team][place / kAtOnce + i][column] = scaled[i];
           }
+          grows = __any_sync(0xffffffffu, grows);
+          if (thread % 32 == 0) tables.grows[team][run] = grows;
         }
+#pragma unroll
+        for (int u = 0; u < kScaledBatch; ++u) {
+          parts[u] = joiner.later_part((step + 2) * kScaledTogether + place + u);
+        }
+        __syncthreads();
+        // The other team's step.
+        if (step + 1 < steps) __syncthreads();
       }
-      __syncthreads();
     }
+    if (has_nan) tables.has_nan[column] = true;
   }
-  if (has_nan[column]) state.first.at[0] = canonical_nan<First>();
+  __syncthreads();
+  // Beyond the last part the largest value stays what it is, so that either half has it.
+  state.first.at[0] = tables.has_nan[column] ? canonical_nan<Number>() : tables.before[0][kScaleWarps][column];
   return state;
 }
 
+template <class Fold>
+struct TablesOf {
+  using Type = std::conditional_t<IsExponentialSum<Fold>::value, ScaledTables<Fold>, JoinTables<Fold>>;
+};
+
 // The first lanes have the answer.
 template <class Fold, class Ranks>
-__device__ State<Fold, 1> join_together(const Joiner<Fold, Ranks>& joiner, JoinTables<Fold>& tables) {
+__device__ State<Fold, 1> join_together(const Joiner<Fold, Ranks>& joiner, typename TablesOf<Fold>::Type& tables) {
   if constexpr (Fold::kAnyGrouping) {
     constexpr int kShares = kJoinWarps * kJoinSlots;
     const int32_t each = (joiner.count + kShares - 1) / kShares, share = threadIdx.x / kJoinColumns;
@@ -288,7 +400,7 @@ template <class Name, class Ranks>
 __device__ __forceinline__ void join_all(const Side<Name>& side, const Ranks& list, const Parts<Rule<Name>>& parts,
                                          const Cuts& cuts) {
   using Fold = Rule<Name>;
-  __shared__ JoinTables<Fold> tables;
+  __shared__ typename TablesOf<Fold>::Type tables;
   constexpr int kShares = kJoinThreads / kJoinColumns;
   __shared__ int64_t long_tasks[kShares];
   const int share = threadIdx.x / kJoinColumns;

@@ -28,13 +28,15 @@ constexpr int kJoinAtOnce = 16;
 constexpr int kJoinBatch = 2;
 constexpr int kJoinDepth = 4;
 constexpr int kJoinTogether = (kJoinWarps - 1) * kJoinSlots * kJoinBatch;
-// Where parts are scaled, all warps but the first two bring them to it, in two teams with a batch each in turn: while one
-// works, the other one's loads arrive. A run is what one warp brings.
+static_assert(kJoinDepth % 2 == 0);
+// Where parts are scaled, all warps but the first two bring and scale them, in two teams that take turns: while one
+// works, the other one's loads arrive. A run is what one warp of a team brings of a batch.
 constexpr int kScaleWarps = (kJoinWarps - 2) / 2;
 constexpr int kScaledBatch = 4;
 constexpr int kScaledRun = kJoinSlots * kScaledBatch;
 constexpr int kScaledTogether = kScaleWarps * kScaledRun;
-static_assert(kJoinDepth % 2 == 0);
+// Steps from the one in which a batch is looked at to the one in which it is added.
+constexpr int kScaledLate = 3;
 
 template <class Fold, class Ranks>
 struct Joiner {
@@ -155,24 +157,26 @@ __device__ State<Fold, 1> join_pipelined(const Joiner<Fold, Ranks>& joiner, Join
   return state;
 }
 
-// What warps hand on where parts are scaled, each table twice: while a batch fills one half, the one before it is read.
+// What warps hand on where parts are scaled: while a batch fills a half of a table, the other half, which the batch
+// before it has filled, is read.
 template <class Fold>
 struct ScaledTables {
   using Number = typename Fold::First;
   static_assert(std::is_same_v<Number, typename Fold::Second>);
-  // Factors, each before the sum that it belongs to, as many as one access brings. The sign says which sum is scaled.
+  // Factors, each with its part's sum behind it, as many as one access brings. A negative one scales the sum of all
+  // parts before it, a positive one its part's.
   static constexpr int kAtOnce = 8 / sizeof(Number);
   struct alignas(16) Steps {
     Number factor_and_sum[2 * kAtOnce];
   };
   Steps steps[2][kScaledTogether / kAtOnce][kJoinColumns];
-  Number largest[2][kScaleWarps][kJoinColumns];     // of a run
-  Number before[2][kScaleWarps + 1][kJoinColumns];  // a run and what follows the last one, since the segment's begin
-  bool grows[2][kScaleWarps];                       // whether a column of a run has a value above all before it
+  Number largest[2][kScaleWarps][kJoinColumns];     // of each run
+  Number before[2][kScaleWarps + 1][kJoinColumns];  // the largest of all parts before each run, and with the last one's
+  bool grows[2][kScaleWarps];                       // whether a factor of a run is negative, in any column
   bool has_nan[kJoinColumns];
 };
 
-// Parts that the first warp reads while it adds those before them, and looks at together.
+// Parts that the first warp looks at together: it reads a group while it adds the one before.
 template <class Fold>
 struct ScaledGroup {
   using Tables = ScaledTables<Fold>;
@@ -182,20 +186,21 @@ struct ScaledGroup {
   static_assert(kScaledRun % kParts == 0);
   typename Tables::Steps steps[kSteps];
 
-  __device__ __forceinline__ void read(const Tables& tables, int half, int group, int column) {
+  // `from` is where the group's first one of this column is.
+  __device__ __forceinline__ void read(const typename Tables::Steps* from, int i) { steps[i] = from[i * kJoinColumns]; }
+  // Reads the next group, if there is one, beside the first half: what is read last is there at the end, too.
+  template <bool kGrows>
+  __device__ __forceinline__ void add_to(typename Fold::Second& sum, ScaledGroup& next,
+                                         const typename Tables::Steps* from) const {
 #pragma unroll
-    for (int i = 0; i < kSteps; ++i) steps[i] = tables.steps[half][group * kSteps + i][column];
-  }
-  __device__ __forceinline__ void add_to(typename Fold::Second& sum, bool grows) const {
-    if (grows) {
-#pragma unroll
-      for (int i = 0; i < kParts; ++i) {
-        const auto* step = of(i);
-        Fold::take(sum, {step[0] < 0 ? -step[0] : step[0], step[0] < 0}, step[1]);
+    for (int i = 0; i < kParts; ++i) {
+      const auto* step = of(i);
+      const bool grows = kGrows && step[0] < 0;
+      Fold::take(sum, {grows ? -step[0] : step[0], grows}, step[1]);
+      if (from != nullptr && i % kAtOnce == 0 && i < kParts / 2) {
+        next.read(from, 2 * i / kAtOnce);
+        next.read(from, 2 * i / kAtOnce + 1);
       }
-    } else {
-#pragma unroll
-      for (int i = 0; i < kParts; ++i) Fold::take(sum, {of(i)[0], false}, of(i)[1]);
     }
   }
   // A part's factor and its sum.
@@ -204,28 +209,32 @@ struct ScaledGroup {
   }
 };
 
-// Adds a batch's parts to the sum; a bit of `growing` is a run's. What makes the chain of operations twice as long is
-// rare, and without it reads need not wait for branches.
+// Adds a batch's parts to the sum; `growing` has a bit for each run. A sum that may be what is scaled makes the chain
+// of operations twice as long, but is rare; a batch without one is added without a branch.
 template <bool kGrows, class Fold>
 __device__ __forceinline__ void add_batch(const ScaledTables<Fold>& tables, int half, uint32_t growing, int column,
                                           typename Fold::Second& sum) {
   using Group = ScaledGroup<Fold>;
   constexpr int kGroups = kScaledTogether / Group::kParts;
   Group groups[2];
-  groups[0].read(tables, half, 0, column);
+#pragma unroll
+  for (int i = 0; i < Group::kSteps; ++i) groups[0].read(&tables.steps[half][0][column], i);
 #pragma unroll
   for (int group = 0; group < kGroups; ++group) {
-    if (group + 1 < kGroups) groups[(group + 1) % 2].read(tables, half, group + 1, column);
-    const int run = group * Group::kParts / kScaledRun;
-    groups[group % 2].add_to(sum, kGrows && (growing >> run & 1) != 0);
+    Group& next = groups[(group + 1) % 2];
+    const auto* from = group + 1 < kGroups ? &tables.steps[half][(group + 1) * Group::kSteps][column] : nullptr;
+    if (kGrows && (growing >> group * Group::kParts / kScaledRun & 1) != 0) {
+      groups[group % 2].template add_to<true>(sum, next, from);
+    } else {
+      groups[group % 2].template add_to<false>(sum, next, from);
+    }
   }
 }
 
-// The same where parts are scaled, in steps that end at a barrier of all warps. Of a batch, a team finds out the largest
-// value of each run; a step later, the second warp the largest one before each run; a step later, the team the factors,
-// each by the largest value before its part; a step later, the first warp adds. Maxima are plain ones: where a value is
-// NaN the sum may be any number, and what it is scaled by does not depend on the sign of 0.
-constexpr int kScaledLate = 3;
+// The same where parts are scaled, in steps that end at a barrier. Of a batch, a team finds the largest value of each
+// run; one step later the second warp the largest value before each run; one later the team the factors; one later the
+// first warp adds. Each role has a loop of its own, and all arrive at as many barriers. Maxima are plain ones: where a
+// value is NaN the sum may be any number, and what it is scaled by does not depend on the sign of 0.
 template <class Fold, class Ranks>
 __device__ State<Fold, 1> join_scaled(const Joiner<Fold, Ranks>& joiner, ScaledTables<Fold>& tables) {
   using Number = typename Fold::First;
@@ -253,7 +262,7 @@ __device__ State<Fold, 1> join_scaled(const Joiner<Fold, Ranks>& joiner, ScaledT
       __syncthreads();
     }
   } else if (warp == 1) {
-    // Of each slot's, and where they end.
+    // Of each slot, so that there is one more at the end.
     constexpr int kRuns = (kScaleWarps + kJoinSlots) / kJoinSlots;
     Number largest = state.first.at[0];
 #pragma unroll 1
@@ -302,8 +311,8 @@ __device__ State<Fold, 1> join_scaled(const Joiner<Fold, Ranks>& joiner, ScaledT
       for (int turn = 0; turn < 2; ++turn) {
         const int32_t step = round + 2 * turn;
         if (step >= steps) break;
-        // First what has been fetched: the hardware tells loads of several steps apart only if they are waited for
-        // before more are issued.
+        // First what was fetched in the team's last turn: a wait for loads is one for all that are on their way, so
+        // none may be younger.
         Number largest = fetched[turn][0].first.at[0], of_earlier = Limits<Number>::lowest();
         has_nan |= is_nan(largest);
 #pragma unroll

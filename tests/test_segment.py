@@ -201,8 +201,31 @@ def test_segments_of_very_many_pieces(place: Place, rng: np.random.Generator, fo
 
 
 @FORM
+def test_exponentials_of_very_many_pieces(place: Place, rng: np.random.Generator, form: str) -> None:
+    """What a part of a sum is scaled by depends on whether the largest value grows from piece to piece."""
+    count = 60_000
+    steps = np.linspace(0, 80, count)
+    steady = [steps, -steps, np.where(steps < 40, 0, 30), rng.standard_normal(count)]
+    rows = rows_of(rng, np.stack(steady, 1).astype(np.float32), 2, form, skewed=True)
+    for reduce, reference in (("logsumexp", oracle.segment_logsumexp), ("softmax", oracle.segment_softmax)):
+        assert_within(forward(place, rows, reduce)[0], reference(rows.input, rows.ids, 2), EXTRA[reduce])
+    holder = int(rng.choice(np.flatnonzero(rows.ids == 1)))
+    rows.input[holder, :2] = INF, NAN
+    rows.input[:, 2] = -INF
+    sums = forward(place, rows, "logsumexp")[0][1]
+    assert sums[0] == INF
+    assert np.isnan(sums[1])
+    assert sums[2] == -INF
+    assert sums[3] > 0
+    parts = forward(place, rows, "softmax")[0][rows.ids == 1]
+    assert parts[:, 0].sum() == 1
+    assert np.isnan(parts[:, 1]).all()
+    assert (parts[:, 2] == np.float32(1) / np.float32(len(parts))).all()
+
+
+@FORM
 @REDUCTION
-@pytest.mark.parametrize("width", [1, 3, 4, 17, 34, 64, 132])
+@pytest.mark.parametrize("width", [1, 3, 4, 17, 34, 64, 132, 192])
 def test_widths(place: Place, dtype: Any, rng: np.random.Generator, form: str, reduce: str, width: int) -> None:
     make = near_one if reduce == "prod" else normal
     rows = rows_of(rng, make(rng, (300, width), dtype), 4, form, skewed=True)

@@ -12,6 +12,7 @@
 #include "ops/segment/cuda_order.cuh"
 #include "ops/segment/cuda_pieces.cuh"
 #include "ops/segment/cuda_reduce.cuh"
+#include "ops/segment/cuda_select.cuh"
 #include "ops/segment/cuda_table.cuh"
 #include "ops/segment/launch.h"
 
@@ -38,7 +39,7 @@ struct Plan {
 
  private:
   static int64_t zero_words(const Problem& p) {
-    return kWords + (reduces_list<Name>() ? ReduceShape::counters(p.n, piece_bits_for<Rule<Name>>(p), p.d) : 0);
+    return kWords + (reduces_list<Name>() ? Shape::counters(p.n, piece_bits_for<Rule<Name>>(p), p.d) : 0);
   }
 };
 
@@ -50,35 +51,33 @@ Status enqueue_join(const Side<Name>& side, const List& list, const Plan<Name>& 
                       list, plan.parts, plan.cuts);
 }
 
-template <int V, class Name>
-Status enqueue_reduction(const Side<Name>& side, const List& list, const Plan<Name>& plan, Stream stream) {
-  const ReduceShape shape(list, side.d, V);
-  const size_t shared_bytes = kWarps * shape.groups() * kMostLongPieces * sizeof(LongPiece);
-  // The words are cleared by the kernels that bring rows in order.
-  uint32_t* const taken = list.n > 0 ? plan.orderer.zeros() + kTurns : nullptr;
-  BARACUDA_RETURN_IF_FAILED(enqueue_turns("segment reduce kernel", reduce_list<Name, V>, kReduceBlocks<Name, V>,
-                                          shape.tasks + fill_tasks(side), taken, shared_bytes, stream, side, shape,
-                                          list, plan.parts, plan.cuts, plan.orderer.zeros() + kWords));
-  return enqueue_join(side, list, plan, stream);
-}
+// Tasks that fill a GPU. Rules that write rows, too, take longer over a window.
+template <class Name>
+constexpr int64_t kManyTasks = int64_t{1} << (reduces_list<Name>() ? 12 : 14);
 
 template <int V, class Name>
 Status enqueue_pieces(const Side<Name>& side, const List& list, const Plan<Name>& plan, Stream stream) {
-  constexpr bool kSingly = takes_pieces_singly<Name>();
-  const Shape shape(list, side.d, V);
-  if constexpr (kSingly) {
-    const int64_t tasks = shape.tasks + (fill_tasks(side) + kWarps - 1) / kWarps;
-    BARACUDA_RETURN_IF_FAILED(launch_early("segment piece kernel", distribute_pieces<Name, V>, blocks_for(tasks, 1),
-                                           kThreads, 0, stream, side, shape, list, plan.parts, plan.cuts, tasks));
+  const Shape shape(list, side.d, V, kManyTasks<Name>);
+  const int64_t tasks = shape.tasks + fill_tasks(side);
+  const uint32_t blocks = blocks_for(tasks, kWarps);
+  const size_t shared_bytes = shape.shared_bytes();
+  if constexpr (reduces_list<Name>()) {
+    BARACUDA_RETURN_IF_FAILED(launch_early("segment reduce kernel", reduce_list<Name, V>, blocks, kThreads,
+                                           shared_bytes, stream, side, shape, list, plan.parts, plan.cuts, tasks,
+                                           plan.orderer.zeros() + kWords));
+  } else if constexpr (!takes_pieces_singly<Name>()) {
+    BARACUDA_RETURN_IF_FAILED(launch_early("segment select kernel", select_in_list<Name, V>, blocks, kThreads,
+                                           shared_bytes, stream, side, shape, list, plan.parts, plan.cuts, tasks));
   } else {
-    BARACUDA_RETURN_IF_FAILED(launch_early("segment piece kernel", select_pieces<Name, V>, blocks_for(shape.tasks, 1),
-                                           kThreads, 0, stream, side, shape, list, plan.parts, plan.cuts));
+    BARACUDA_RETURN_IF_FAILED(launch_early("segment distribute kernel", distribute_list<Name, V>, blocks, kThreads,
+                                           shared_bytes, stream, side, shape, list, plan.parts, plan.cuts, tasks));
   }
   BARACUDA_RETURN_IF_FAILED(enqueue_join(side, list, plan, stream));
-  if constexpr (kSingly && !Side<Name>::kReduces) {
+  if constexpr (takes_pieces_singly<Name>() && !Side<Name>::kReduces) {
     if (list.n > list.piece_rows()) {
-      return launch_early("segment finish kernel", distribute_parts<Name, V>, blocks_for(shape.tasks, 1), kThreads, 0,
-                          stream, side, shape, list, plan.parts);
+      return launch_early("segment finish kernel", distribute_parts<Name, V>,
+                          blocks_for(shape.finish_tasks(list.n), kWarps), kThreads, 0, stream, side, shape, list,
+                          plan.parts);
     }
   }
   return Status::kOk;
@@ -119,12 +118,7 @@ Status enqueue_folds(const Problem& p, const Buffers<Name>& b, void* workspace, 
     // Wider accesses only as far as a row still fills half a warp, or all of it where rows are written, too.
     constexpr int32_t kLanes = reduces_list<Name>() ? 16 : 32;
     return with_columns(p, b, p.d >= 4 * kLanes ? 4 : p.d >= 2 * kLanes ? 2 : 1, [&](auto columns) {
-      constexpr int V = decltype(columns)::value;
-      if constexpr (reduces_list<Name>()) {
-        return enqueue_reduction<V>(side, list, plan, stream);
-      } else {
-        return enqueue_pieces<V>(side, list, plan, stream);
-      }
+      return enqueue_pieces<decltype(columns)::value>(side, list, plan, stream);
     });
   }
   const OrderedPlan<Name> plan(p, workspace);

@@ -254,93 +254,95 @@ constexpr int kSingleBlocks = sizeof(typename Name::Element) > 4 ? 8
                               : Rule<Name>::kRows > 1            ? 10
                                                                  : 12;
 
+// The segments of some ranks, or a piece of one.
 template <class Name, int V>
-__global__ void __launch_bounds__(kThreads, kSingleBlocks<Name>)
-    distribute_pieces(Side<Name> side, Shape shape, List list, Parts<Rule<Name>> parts, Cuts cuts, int64_t tasks) {
+__device__ __forceinline__ void distribute_range(const Side<Name>& side, const List& list,
+                                                 const Parts<Rule<Name>>& parts, const Cuts& cuts, RankRange range,
+                                                 int32_t column) {
   using T = typename Name::Element;
-  using Fold = Rule<Name>;
-  wait_for_kernel_before();
-  let_kernel_after_start();
-  for (int64_t block = blockIdx.x; block < tasks; block += gridDim.x) {
-    if constexpr (Side<Name>::kReduces) {
-      if (block >= shape.tasks) {
-        fill_empty(side, list, (block - shape.tasks) * kWarps + threadIdx.x / 32);
-        continue;
-      }
+#pragma unroll 1
+  for (int32_t piece = range.begin, next; piece < range.end; piece = next) {
+    Batch<Name, V> batch;
+    // The first rows are fetched before it is known how many the piece has: those of other segments are not wanted.
+    Record records[kRowsInFlight];
+#pragma unroll
+    for (int u = 0; u < kRowsInFlight; ++u) {
+      records[u] = piece + u < range.end ? list.records[piece + u] : Record{-1, 0};
     }
-    const Task task(shape, block, V);
-    if (task.begin >= list.n || task.column >= side.d) continue;
-    const int32_t end = list.boundary(task.end);
-    for (int32_t piece = list.boundary(task.begin), next; piece < end; piece = next) {
-      Batch<Name, V> batch;
-      // The first rows are fetched before it is known how many the piece has: those of other segments are not wanted.
-      Record records[kRowsInFlight];
+    const int32_t key = records[0].key;
+    int32_t count = 0;
+#pragma unroll
+    for (int u = 0; u < kRowsInFlight; ++u) {
+      count += records[u].key == key ? 1 : 0;
+      batch.rows[u] = records[u].row;
+    }
+    if (!Side<Name>::kReduces && key == list.num_segments) {
 #pragma unroll
       for (int u = 0; u < kRowsInFlight; ++u) {
-        records[u] = piece + u < end ? list.records[piece + u] : Record{-1, 0};
+        if (u < count) side.template drop_row<V>(batch.rows[u], column);
       }
-      const int32_t key = records[0].key;
-      int32_t count = 0;
-#pragma unroll
-      for (int u = 0; u < kRowsInFlight; ++u) {
-        // Rows without a segment may lie on both sides of a few that have one.
-        count += count == u && records[u].key == key ? 1 : 0;
-        batch.rows[u] = records[u].row;
-      }
-      if (key == list.num_segments) {
-#pragma unroll
-        for (int u = 0; u < kRowsInFlight; ++u) {
-          if (!Side<Name>::kReduces && u < count) side.template drop_row<V>(batch.rows[u], task.column);
-        }
-        next = piece + count;
-        continue;
-      }
-      batch.load_values(side, task.column, count);
-      const int32_t segment_begin = list.begins[key], segment_end = list.begins[key + 1];
-      const Columns<T, V> segment = side.template of_segment<V>(key, task.column);
-      next = segment_end - piece < list.piece_rows() ? segment_end : piece + list.piece_rows();
-      auto state = state_of_none<Fold, V>();
-      const int32_t at =
-          fold_ranks<kFetchesAhead<Name>>(side, list, piece, next, task.column, batch, count, state);
-      if (segment_begin != piece || segment_end != next) {
-        keep_part(parts, cuts, list, side.d, key, piece, segment_begin == piece, task.column, state);
-        continue;
-      }
-      if constexpr (Side<Name>::kReduces) {
-        side.template finish_segment<V>(key, task.column, state, next - piece);
-      } else {
-        finish_ranks(side, list, piece, at, task.column, batch, count, state, segment);
-      }
+      next = piece + count;
+      continue;
+    }
+    batch.load_values(side, column, count);
+    const int32_t segment_begin = list.begin(key), segment_end = list.end(key);
+    const Columns<T, V> segment = side.template of_segment<V>(key, column);
+    next = segment_end - piece < list.piece_rows() ? segment_end : piece + list.piece_rows();
+    auto state = state_of_none<Rule<Name>, V>();
+    const int32_t at = fold_ranks<kFetchesAhead<Name>>(side, list, piece, next, column, batch, count, state);
+    if (segment_begin != piece || segment_end != next) {
+      keep_part(parts, cuts, list, side.d, key, piece, segment_begin == piece, column, state);
+      continue;
+    }
+    if constexpr (Side<Name>::kReduces) {
+      side.template finish_segment<V>(key, column, state, next - piece);
+    } else {
+      finish_ranks(side, list, piece, at, column, batch, count, state, segment);
     }
   }
 }
 
-// Writes the rows of segments of several pieces.
+template <class Name, int V>
+__global__ void __launch_bounds__(kThreads, kSingleBlocks<Name>)
+    distribute_list(Side<Name> side, Shape shape, List list, Parts<Rule<Name>> parts, Cuts cuts, int64_t tasks) {
+  wait_for_kernel_before();
+  let_kernel_after_start();
+  take_tasks<V>(side, shape, list, tasks, [&](const Task& task, RankRange range) {
+    distribute_range<Name, V>(side, list, parts, cuts, range, task.column);
+  });
+}
+
+// Writes the rows of segments of several pieces, which are longer than a window: only the segments that hold its first
+// and its last rank can be such.
 template <class Name, int V>
 __global__ void __launch_bounds__(kThreads, kSingleBlocks<Name>)
     distribute_parts(Side<Name> side, Shape shape, List list, Parts<Rule<Name>> parts) {
   wait_for_kernel_before();
   let_kernel_after_start();
-  for (int64_t block = blockIdx.x; block < shape.tasks; block += gridDim.x) {
-    const Task task(shape, block, V);
-    if (task.begin >= list.n || task.column >= side.d) continue;
-    const int32_t begin = static_cast<int32_t>(task.begin);
-    const int32_t end = task.end < list.n ? static_cast<int32_t>(task.end) : list.n;
-    // A segment of several pieces is longer than a window: only the first and the last can be one.
+  const int32_t group = static_cast<int32_t>(threadIdx.x % 32) >> shape.lane_bits;
+  const int64_t tasks = shape.finish_tasks(list.n);
+  for (int64_t at = static_cast<int64_t>(blockIdx.x) * kWarps + threadIdx.x / 32; at < tasks;
+       at += static_cast<int64_t>(gridDim.x) * kWarps) {
+    const Task task(shape, true, at, side.d, V);
+    const int64_t window_begin = (task.first + group) << shape.long_bits;
+    if (window_begin >= list.n || task.column >= side.d) continue;
+    const int64_t window_end = window_begin + (int64_t{1} << shape.long_bits);
+    const int32_t begin = static_cast<int32_t>(window_begin);
+    const int32_t end = window_end < list.n ? static_cast<int32_t>(window_end) : list.n;
     const int32_t head = list.key(begin), tail = list.key(end - 1);
 #pragma unroll 1
     for (int32_t key = head;; key = tail) {
       if (list.in_pieces(key)) {
-        const int32_t first = list.begins[key], last = list.begins[key + 1];
+        const int32_t first = list.begin(key), last = list.end(key);
         const int32_t stop = last < end ? last : end;
         const auto state = load_part<V>(parts, list.slot(first, true) * side.d + task.column);
         const auto segment = side.template of_segment<V>(key, task.column);
 #pragma unroll 1
-        for (int32_t at = first > begin ? first : begin; at < stop; at += kRowsInFlight) {
+        for (int32_t rank = first > begin ? first : begin; rank < stop; rank += kRowsInFlight) {
           Batch<Name, V> batch;
-          const int32_t count = stop - at < kRowsInFlight ? stop - at : kRowsInFlight;
-          batch.load(side, list, at, count, task.column);
-          batch.finish(side, list, state, segment, at, count, task.column);
+          const int32_t count = stop - rank < kRowsInFlight ? stop - rank : kRowsInFlight;
+          batch.load(side, list, rank, count, task.column);
+          batch.finish(side, list, state, segment, rank, count, task.column);
         }
       }
       if (key == tail) break;

@@ -168,7 +168,7 @@ __device__ __forceinline__ void fold_window(const Side<Name>& side, const RowsIn
       batch.load(side, list, piece, count, column);
       fold_ranks<kOverlapsTrips<Name, V>>(side, list, piece, next, column, batch, count, state);
     } else {
-      state = zero_rows<V>(side, list, piece, next, column, true);
+      state = zero_rows<V, kRowsInFlight>(side, list, piece, next, column, true);
     }
     keep_part(parts, cuts, list, side.d, key, piece, list.begin(key) == piece, column, state);
   });

@@ -231,6 +231,12 @@ __device__ __forceinline__ void add_batch(const ScaledTables<Fold>& tables, int 
   }
 }
 
+// The end of a step: a barrier of the whole block that the roles reach at different places of the code, which
+// __syncthreads() must not.
+__device__ __forceinline__ void end_step() {
+  asm volatile("barrier.sync 1, %0;" ::"n"(kJoinThreads) : "memory");
+}
+
 // The same where parts are scaled, in steps that end at a barrier. Of a batch, a team finds the largest value of each
 // run; one step later the second warp the largest value before each run; one later the team the factors; one later the
 // first warp adds. Each role has a loop of its own, and all arrive at as many barriers. Maxima are plain ones: where a
@@ -259,7 +265,7 @@ __device__ State<Fold, 1> join_scaled(const Joiner<Fold, Ranks>& joiner, ScaledT
           add_batch<true, Fold>(tables, half, growing, column, state.second.at[0]);
         }
       }
-      __syncthreads();
+      end_step();
     }
   } else if (warp == 1) {
     // Of each slot, so that there is one more at the end.
@@ -289,7 +295,7 @@ __device__ State<Fold, 1> join_scaled(const Joiner<Fold, Ranks>& joiner, ScaledT
           if (run <= kScaleWarps) tables.before[half][run][column] = fmax(of_earlier, before[i]);
         }
       }
-      __syncthreads();
+      end_step();
     }
   } else {
     const int team = (warp - 2) / kScaleWarps, run = (warp - 2) % kScaleWarps;
@@ -304,7 +310,7 @@ __device__ State<Fold, 1> join_scaled(const Joiner<Fold, Ranks>& joiner, ScaledT
     for (int i = 0; i < kJoinSlots - 1; ++i) earlier[i] = (i < slot ? i : 0) * kJoinColumns + column;
 #pragma unroll
     for (int u = 0; u < kScaledBatch; ++u) fetched[0][u] = joiner.part(team * kScaledTogether + place + u);
-    if (team == 1) __syncthreads();
+    if (team == 1) end_step();
 #pragma unroll 1
     for (int32_t round = team; round < steps; round += 4) {
 #pragma unroll
@@ -353,9 +359,9 @@ __device__ State<Fold, 1> join_scaled(const Joiner<Fold, Ranks>& joiner, ScaledT
         for (int u = 0; u < kScaledBatch; ++u) {
           parts[u] = joiner.later_part((step + 2) * kScaledTogether + place + u);
         }
-        __syncthreads();
+        end_step();
         // The other team's step.
-        if (step + 1 < steps) __syncthreads();
+        if (step + 1 < steps) end_step();
       }
     }
     if (has_nan) tables.has_nan[column] = true;

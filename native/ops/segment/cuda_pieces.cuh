@@ -1,71 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// The sorted list on CUDA: groups of lanes own the pieces that begin in a window of ranks, a lane a few columns.
-// Segments of one piece are finished at once; what is kept of the others is joined later. Here is what all rules share,
-// and the kernel of those that give a segment's gradient to one of its rows.
+// The pieces of segments on CUDA, of which a group of lanes takes the rows and a lane a few columns. Segments of one
+// piece are finished at once; what is kept of the others is joined later. Here is what all rules share.
 #pragma once
 
 #include "core/cuda_launch.cuh"
 #include "ops/segment/cuda_columns.cuh"
+#include "ops/segment/cuda_tasks.cuh"
 #include "ops/segment/pieces.h"
 
 namespace baracuda::segment {
 namespace {
 
-// Small blocks, because a piece may have 256 rows and its neighbours few: a block holds its place until its longest
-// group is done.
-constexpr int kThreads = 64;
-constexpr int kWarps = kThreads / 32;
 // Rows whose loads a lane has in flight.
 constexpr int kRowsInFlight = 8;
 static_assert(kRowsInFlight <= kRowsBeyond && kRowsInFlight <= 1 << kShortPieceBits);
-// Blocks a multiprocessor, hence registers a thread: lanes that load 16 bytes need the registers, and half as many of
-// them have the same bytes in flight.
-constexpr int blocks_per_multiprocessor(size_t bytes, int columns) {
-  return bytes > 8 ? 10 : columns > 2 ? 12 : 16;
-}
-// Ranks of one group: many rows pay for the start of a group, few give all multiprocessors some.
-constexpr int32_t kLongWindowBits = 6;
-constexpr int32_t kShortWindowBits = 3;
-
-// How the list is shared out: `lanes` threads, a power of two, go through a window's ranks together.
-struct Shape {
-  int32_t lane_bits;
-  int32_t window_bits;
-  int32_t spread_bits;    // windows that a piece may cover
-  int32_t column_blocks;  // of lanes * V columns
-  int64_t tasks;          // blocks without a limit to their number
-
-  Shape(const List& list, int32_t d, int columns) : lane_bits(0) {
-    window_bits = list.n < kManyRows ? kShortWindowBits : kLongWindowBits;
-    spread_bits = list.piece_bits - window_bits;
-    while (lane_bits < 5 && lanes() * columns < d) ++lane_bits;
-    column_blocks = static_cast<int32_t>((int64_t{d} + lanes() * columns - 1) / (lanes() * columns));
-    const int64_t windows = (static_cast<int64_t>(list.n) + (1 << window_bits) - 1) >> window_bits;
-    const int64_t spread = static_cast<int64_t>(groups()) << spread_bits;
-    tasks = ((windows + spread - 1) / spread << spread_bits) * column_blocks;
-  }
-  BARACUDA_HD int32_t lanes() const { return 1 << lane_bits; }
-  BARACUDA_HD int32_t groups() const { return kThreads >> lane_bits; }
-};
-
-// A thread's task: a window of ranks and a block of columns. The windows of a block lie a piece's length apart: within
-// a segment of many pieces either all of them hold the begin of one or none does.
-struct Task {
-  int64_t begin;  // the window's first rank
-  int64_t end;
-  int32_t column;  // this lane's first
-
-  __device__ __forceinline__ Task(const Shape& shape, int64_t block, int columns) {
-    // Divisions of 64 bits are a tenth of a short window's instructions.
-    const int64_t at = shape.column_blocks == 1 ? block : block / shape.column_blocks;
-    const int32_t column_block = static_cast<int32_t>(block - at * shape.column_blocks);
-    const int64_t spread = at >> shape.spread_bits;
-    const int64_t group = spread * shape.groups() + (threadIdx.x >> shape.lane_bits);
-    begin = ((group << shape.spread_bits) + (at & ((1 << shape.spread_bits) - 1))) << shape.window_bits;
-    end = begin + (1 << shape.window_bits);
-    column = ((column_block << shape.lane_bits) + static_cast<int32_t>(threadIdx.x & (shape.lanes() - 1))) * columns;
-  }
-};
 
 // The segments of several pieces, in the order in which they were found.
 struct Cuts {
@@ -259,129 +207,65 @@ __device__ __forceinline__ void fill_empty(const Side<Name>& side, const List& l
   }
 }
 
-// Writes the rows of the ranks [begin, end), which are of one segment.
-template <int V, class Name>
-__device__ __forceinline__ void finish_rows(const Side<Name>& side, const List& list, int32_t begin, int32_t end,
-                                            int32_t column, const State<Rule<Name>, V>& state,
-                                            const Columns<typename Name::Element, V>& segment) {
+// Goes through a warp's tasks: take(task, range) takes a piece of a long segment, or some short segments. `tasks` are
+// the shape's and, behind them, those that fill.
+template <int V, class Name, class Take>
+__device__ __forceinline__ void take_tasks(const Side<Name>& side, const Shape& shape, const List& list, int64_t tasks,
+                                           const Take& take) {
 #pragma unroll 1
-  for (int32_t rank = begin; rank < end; ++rank) side.template finish_row<V>(list.row(rank), column, state, segment);
+  for (int64_t at = static_cast<int64_t>(blockIdx.x) * kWarps + threadIdx.x / 32; at < tasks;
+       at += static_cast<int64_t>(gridDim.x) * kWarps) {
+    if constexpr (Side<Name>::kReduces) {
+      if (at >= shape.tasks) {
+        fill_empty(side, list, at - shape.tasks);
+        continue;
+      }
+    }
+    const bool is_long = at < shape.long_tasks;
+    const Task task(shape, is_long, is_long ? at : at - shape.long_tasks, side.d, V);
+    const RankRange* range = find_ranges<!Side<Name>::kReduces>(list, shape, task);
+    if (task.column >= side.d) continue;
+#pragma unroll 1
+    for (; range->begin < range->end; range += shape.groups()) take(task, *range);
+  }
 }
 
 // Folds the rows of the ranks [begin, end), or reads none of them, and gives them zeros.
-template <int V, class Name, class Ranks>
+template <int V, int kCount, class Name, class Ranks>
 __device__ __forceinline__ State<Rule<Name>, V> zero_rows(const Side<Name>& side, const Ranks& list, int32_t begin,
                                                           int32_t end, int32_t column, bool reads) {
   using T = typename Name::Element;
   State<Rule<Name>, V> state{};
   // Beyond the end the last row again: all loads are issued together.
-  int32_t rows[kRowsInFlight];
+  int32_t rows[kCount];
 #pragma unroll
-  for (int u = 0; u < kRowsInFlight; ++u) rows[u] = list.row(begin + u < end ? begin + u : end - 1);
+  for (int u = 0; u < kCount; ++u) rows[u] = list.row(begin + u < end ? begin + u : end - 1);
 #pragma unroll 1
-  for (int32_t batch = begin; batch < end; batch += kRowsInFlight) {
-    Words<T, V> values[kRowsInFlight];
-    int32_t following[kRowsInFlight];
+  for (int32_t batch = begin; batch < end; batch += kCount) {
+    Words<T, V> values[kCount];
+    int32_t following[kCount];
 #pragma unroll
-    for (int u = 0; u < kRowsInFlight; ++u) {
+    for (int u = 0; u < kCount; ++u) {
       values[u] = Words<T, V>{};
       if (reads) values[u] = load_words_once<V>(side.x + side.place(rows[u], column));
     }
 #pragma unroll
-    for (int u = 0; u < kRowsInFlight; ++u) {
-      const int32_t rank = batch + kRowsInFlight + u;
+    for (int u = 0; u < kCount; ++u) {
+      const int32_t rank = batch + kCount + u;
       following[u] = list.row(rank < end ? rank : end - 1);
     }
 #pragma unroll
-    for (int u = 0; u < kRowsInFlight; ++u) side.template drop_row<V>(rows[u], column);
+    for (int u = 0; u < kCount; ++u) side.template drop_row<V>(rows[u], column);
 #pragma unroll
-    for (int u = 0; u < kRowsInFlight; ++u) {
+    for (int u = 0; u < kCount; ++u) {
       if (batch + u >= end) break;
       const Columns<T, V> row = bits_as<Columns<T, V>>(values[u]);
       state.add(row, row, rows[u], batch + u == begin);
     }
 #pragma unroll
-    for (int u = 0; u < kRowsInFlight; ++u) rows[u] = following[u];
+    for (int u = 0; u < kCount; ++u) rows[u] = following[u];
   }
   return state;
-}
-
-// Windows of rules that distribute and need not read rows again. What belongs to no segment or to one of several pieces
-// lies at a window's ends and gets zeros as it is read; the join knows the few rows that get more. Between them are
-// whole segments, whose rows are written where the segment ends: that is code for each row of a batch, and what is
-// needed to load ahead would not fit the instruction cache beside it.
-template <class Name, int V>
-__global__ void __launch_bounds__(kThreads, blocks_per_multiprocessor(sizeof(typename Name::Element) * V, V))
-    select_pieces(Side<Name> side, Shape shape, List list, Parts<Rule<Name>> parts, Cuts cuts) {
-  using T = typename Name::Element;
-  using Fold = Rule<Name>;
-  static_assert(!Side<Name>::kReduces && Fold::kRows == 1 && !Fold::kReadsRowsAgain);
-  wait_for_kernel_before();
-  let_kernel_after_start();
-  for (int64_t block = blockIdx.x; block < shape.tasks; block += gridDim.x) {
-    const Task task(shape, block, V);
-    if (task.begin >= list.n || task.column >= side.d) continue;
-    int32_t piece = list.boundary(task.begin);
-    const int32_t end = list.boundary(task.end);
-    if (piece >= end) continue;
-    // A piece that is cut is longer than a window, so the segment of several pieces that begins here is the last one.
-    const int32_t tail = list.key(task.end < list.n ? static_cast<int32_t>(task.end) : list.n - 1);
-    int32_t whole_end = end;
-    if (tail == list.num_segments || list.in_pieces(tail)) {
-      const int32_t tail_begin = list.begins[tail];
-      if (tail_begin < end) whole_end = tail_begin;
-    }
-#pragma unroll 1
-    while (piece < end) {
-      int32_t key = list.key(piece);
-      const bool dropped = key == list.num_segments;
-      if (dropped || list.in_pieces(key)) {
-        // Rows without a segment lie before the first one and behind the last one.
-        int32_t next = list.begins[dropped ? 0 : key + 1];
-        if (dropped && next <= piece) next = end;
-        if (!dropped && next > piece + list.piece_rows()) next = piece + list.piece_rows();
-        if (next > end) next = end;
-        const auto state = zero_rows<V>(side, list, piece, next, task.column, !dropped);
-        if (!dropped) {
-          keep_part(parts, cuts, list, side.d, key, piece, list.begins[key] == piece, task.column, state);
-        }
-        piece = next;
-        continue;
-      }
-      const int32_t stop = piece < whole_end ? whole_end : end;
-      State<Fold, V> state{};
-      Columns<T, V> segment = side.template of_segment<V>(key, task.column);
-#pragma unroll 1
-      for (int32_t batch = piece; batch < stop; batch += kRowsInFlight) {
-        Record records[kRowsInFlight + 1];
-        Words<T, V> values[kRowsInFlight];
-#pragma unroll
-        for (int u = 0; u <= kRowsInFlight; ++u) {
-          records[u] = batch + u < list.n ? list.records[batch + u] : Record{-1, 0};
-        }
-#pragma unroll
-        for (int u = 0; u < kRowsInFlight; ++u) {
-          // Without a branch: the loads are issued together.
-          values[u] = Words<T, V>{};
-          if (batch + u < stop) values[u] = load_words_once<V>(side.x + side.place(records[u].row, task.column));
-        }
-#pragma unroll
-        for (int u = 0; u < kRowsInFlight; ++u) {
-          const int32_t next = batch + u + 1;
-          if (next > stop) break;
-          const Columns<T, V> row = bits_as<Columns<T, V>>(values[u]);
-          state.add(row, row, records[u].row, next - 1 == piece);
-          if (records[u + 1].key == key) continue;
-          finish_rows(side, list, piece, next, task.column, state, segment);
-          piece = next;
-          key = records[u + 1].key;
-          // Read as early as possible: the piece's rows are on their way.
-          if (next != stop) segment = side.template of_segment<V>(key, task.column);
-        }
-      }
-      piece = stop;
-    }
-  }
 }
 
 // Whether a rule's state is a sum relative to the largest value.

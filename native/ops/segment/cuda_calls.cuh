@@ -35,11 +35,15 @@ struct Plan {
 
   Plan(const Problem& p, void* workspace)
       : orderer(p, zero_words(p), layout, workspace), parts(p, layout, workspace),
-        cuts(p, parts.piece_bits, orderer.zeros() + kCutCount, layout, workspace) {}
+        cuts(p, parts.piece_bits, orderer.zeros(), layout, workspace) {}
+
+  // For each segment of several pieces and each block of columns, how many of its pieces are kept.
+  uint32_t* kept() const { return orderer.zeros() + 1; }
 
  private:
+  // What is 0 before rows are folded: how many segments are listed; of reductions also what is kept.
   static int64_t zero_words(const Problem& p) {
-    return kWords + (reduces_list<Name>() ? Shape::counters(p.n, piece_bits_for<Rule<Name>>(p), p.d) : 0);
+    return 1 + (reduces_list<Name>() ? Shape::counters(p.n, piece_bits_for<Rule<Name>>(p), p.d) : 0);
   }
 };
 
@@ -64,7 +68,7 @@ Status enqueue_pieces(const Side<Name>& side, const List& list, const Plan<Name>
   if constexpr (reduces_list<Name>()) {
     BARACUDA_RETURN_IF_FAILED(launch_early("segment reduce kernel", reduce_list<Name, V>, blocks, kThreads,
                                            shared_bytes, stream, side, shape, list, plan.parts, plan.cuts, tasks,
-                                           plan.orderer.zeros() + kWords));
+                                           plan.kept()));
   } else if constexpr (!takes_pieces_singly<Name>()) {
     BARACUDA_RETURN_IF_FAILED(launch_early("segment select kernel", select_in_list<Name, V>, blocks, kThreads,
                                            shared_bytes, stream, side, shape, list, plan.parts, plan.cuts, tasks));

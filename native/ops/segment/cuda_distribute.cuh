@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Rules with long formulas, and those that read a segment's rows again once they are folded, on CUDA: a group of lanes
-// takes the pieces of its window one after the other. The rows of a short piece are still in registers when its state
-// is known, those of a longer one in a cache. Formulas appear once each in the code: unrolled over rows of several
-// segments they would not fit the instruction cache.
+// takes its pieces one after the other. The rows of a short piece are still in registers when its state is known, those
+// of a longer one in a cache. Formulas appear once each in the code: unrolled over rows of several segments they would
+// not fit the instruction cache.
 #pragma once
 
 #include "ops/segment/cuda_pieces.cuh"
@@ -20,7 +20,7 @@ constexpr bool reads_rows_again() {
   }
 }
 
-// Whether a rule's pieces of a list take distribute_pieces rather than reduce_list or select_pieces.
+// Whether a rule's pieces of a list take distribute_list rather than reduce_list or select_in_list.
 template <class Name>
 constexpr bool takes_pieces_singly() {
   return reads_rows_again<Name>() || IsExponentialSum<Rule<Name>>::value;

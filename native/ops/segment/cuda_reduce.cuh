@@ -8,13 +8,6 @@
 namespace baracuda::segment {
 namespace {
 
-// Words of a call that are 0 before its rows are folded; reductions have one more for each segment of several pieces
-// and each block of columns.
-enum Word : int32_t {
-  kCutCount,
-  kWords
-};
-
 // Pieces of a segment that are joined by whoever keeps the last one, which hides that behind the rows of others.
 constexpr int32_t kJoinedAtOnce = 64;
 

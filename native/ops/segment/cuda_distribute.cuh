@@ -321,8 +321,7 @@ __global__ void __launch_bounds__(kThreads, kSingleBlocks<Name>)
   let_kernel_after_start();
   const int32_t group = static_cast<int32_t>(threadIdx.x % 32) >> shape.lane_bits;
   const int64_t tasks = shape.finish_tasks(list.n);
-  for (int64_t at = static_cast<int64_t>(blockIdx.x) * kWarps + threadIdx.x / 32; at < tasks;
-       at += static_cast<int64_t>(gridDim.x) * kWarps) {
+  for (int64_t at = first_task(); at < tasks; at += task_step()) {
     const Task task(shape, true, at, side.d, V);
     const int64_t window_begin = (task.first + group) << shape.long_bits;
     if (window_begin >= list.n || task.column >= side.d) continue;

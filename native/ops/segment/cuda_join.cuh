@@ -373,13 +373,11 @@ __device__ State<Fold, 1> join_scaled(const Joiner<Fold, Ranks>& joiner, ScaledT
 }
 
 template <class Fold>
-struct TablesOf {
-  using Type = std::conditional_t<IsExponentialSum<Fold>::value, ScaledTables<Fold>, JoinTables<Fold>>;
-};
+using TablesOf = std::conditional_t<IsExponentialSum<Fold>::value, ScaledTables<Fold>, JoinTables<Fold>>;
 
 // The first lanes have the answer.
 template <class Fold, class Ranks>
-__device__ State<Fold, 1> join_together(const Joiner<Fold, Ranks>& joiner, typename TablesOf<Fold>::Type& tables) {
+__device__ State<Fold, 1> join_together(const Joiner<Fold, Ranks>& joiner, TablesOf<Fold>& tables) {
   if constexpr (Fold::kAnyGrouping) {
     constexpr int kShares = kJoinWarps * kJoinSlots;
     const int32_t each = (joiner.count + kShares - 1) / kShares, share = threadIdx.x / kJoinColumns;
@@ -415,7 +413,7 @@ template <class Name, class Ranks>
 __device__ __forceinline__ void join_all(const Side<Name>& side, const Ranks& list, const Parts<Rule<Name>>& parts,
                                          const Cuts& cuts) {
   using Fold = Rule<Name>;
-  __shared__ typename TablesOf<Fold>::Type tables;
+  __shared__ TablesOf<Fold> tables;
   constexpr int kShares = kJoinThreads / kJoinColumns;
   __shared__ int64_t long_tasks[kShares];
   const int share = threadIdx.x / kJoinColumns;

@@ -213,8 +213,7 @@ template <int V, class Name, class Take>
 __device__ __forceinline__ void take_tasks(const Side<Name>& side, const Shape& shape, const List& list, int64_t tasks,
                                            const Take& take) {
 #pragma unroll 1
-  for (int64_t at = static_cast<int64_t>(blockIdx.x) * kWarps + threadIdx.x / 32; at < tasks;
-       at += static_cast<int64_t>(gridDim.x) * kWarps) {
+  for (int64_t at = first_task(); at < tasks; at += task_step()) {
     if constexpr (Side<Name>::kReduces) {
       if (at >= shape.tasks) {
         fill_empty(side, list, at - shape.tasks);

@@ -11,10 +11,11 @@ namespace {
 // Pieces of a segment that are joined by whoever keeps the last one, which hides that behind the rows of others.
 constexpr int32_t kJoinedAtOnce = 64;
 
-// Rows whose loads a lane has in flight. Memory answers all lanes alike, so what a group has asked for is its share of
-// what arrives: those that have a long piece ask for more.
+// Whether a lane takes 16 bytes at once.
 template <class Name, int V>
 constexpr bool kLoadsQuads = sizeof(typename Name::Element) * V > 8;
+// Rows whose loads a lane has in flight. Memory answers all lanes alike, so what a group has asked for is its share of
+// what arrives: those that have a long piece ask for more.
 template <class Name, int V>
 constexpr int kPieceRows = kLoadsQuads<Name, V> ? 16 : 12;
 template <class Name, int V>

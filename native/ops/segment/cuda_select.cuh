@@ -67,8 +67,8 @@ __device__ __forceinline__ void select_in_segments(const Side<Name>& side, const
   }
 }
 
-// Rows of long segments get zeros as they are read: few get more once it is known which. Short segments are finished at
-// once.
+// Rows of segments of several pieces get zeros as they are read: few get more, by the join, which knows them. Whole
+// segments are finished at once.
 template <class Name, int V>
 __global__ void __launch_bounds__(kThreads, (kSelectBlocks<Name, V>))
     select_in_list(Side<Name> side, Shape shape, List list, Parts<Rule<Name>> parts, Cuts cuts, int64_t tasks) {

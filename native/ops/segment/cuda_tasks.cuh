@@ -86,6 +86,12 @@ struct Task {
   }
 };
 
+// The tasks of a warp, whose blocks the hardware hands out in ascending order: this one, and every so many.
+__device__ __forceinline__ int64_t first_task() {
+  return static_cast<int64_t>(blockIdx.x) * kWarps + threadIdx.x / 32;
+}
+__device__ __forceinline__ int64_t task_step() { return static_cast<int64_t>(gridDim.x) * kWarps; }
+
 // The ranks of a piece of a long segment, or of some short segments; of none if `begin` is not below `end`.
 struct RankRange {
   int32_t begin, end;

@@ -322,9 +322,9 @@ __global__ void __launch_bounds__(kThreads, kSingleBlocks<Name>)
   const int32_t group = static_cast<int32_t>(threadIdx.x % 32) >> shape.lane_bits;
   const int64_t tasks = shape.finish_tasks(list.n);
   for (int64_t at = first_task(); at < tasks; at += task_step()) {
-    const Task task(shape, true, at, side.d, V);
-    const int64_t window_begin = (task.first + group) << shape.long_bits;
-    if (window_begin >= list.n || task.column >= side.d) continue;
+    const Place place(shape, at, side.d, V);
+    const int64_t window_begin = (place.first + group) << shape.long_bits;
+    if (window_begin >= list.n || place.column >= side.d) continue;
     const int64_t window_end = window_begin + (int64_t{1} << shape.long_bits);
     const int32_t begin = static_cast<int32_t>(window_begin);
     const int32_t end = window_end < list.n ? static_cast<int32_t>(window_end) : list.n;
@@ -334,14 +334,14 @@ __global__ void __launch_bounds__(kThreads, kSingleBlocks<Name>)
       if (list.in_pieces(key)) {
         const int32_t first = list.begin(key), last = list.end(key);
         const int32_t stop = last < end ? last : end;
-        const auto state = load_part<V>(parts, list.slot(first, true) * side.d + task.column);
-        const auto segment = side.template of_segment<V>(key, task.column);
+        const auto state = load_part<V>(parts, list.slot(first, true) * side.d + place.column);
+        const auto segment = side.template of_segment<V>(key, place.column);
 #pragma unroll 1
         for (int32_t rank = first > begin ? first : begin; rank < stop; rank += kRowsInFlight) {
           Batch<Name, V> batch;
           const int32_t count = stop - rank < kRowsInFlight ? stop - rank : kRowsInFlight;
-          batch.load(side, list, rank, count, task.column);
-          batch.finish(side, list, state, segment, rank, count, task.column);
+          batch.load(side, list, rank, count, place.column);
+          batch.finish(side, list, state, segment, rank, count, place.column);
         }
       }
       if (key == tail) break;

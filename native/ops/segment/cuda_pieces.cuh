@@ -220,8 +220,7 @@ __device__ __forceinline__ void take_tasks(const Side<Name>& side, const Shape& 
         continue;
       }
     }
-    const bool is_long = at < shape.long_tasks;
-    const Task task(shape, is_long, is_long ? at : at - shape.long_tasks, side.d, V);
+    const Task task(shape, at, side.d, V);
     const RankRange* range = find_ranges<!Side<Name>::kReduces>(list, shape, task);
     if (task.column >= side.d) continue;
 #pragma unroll 1

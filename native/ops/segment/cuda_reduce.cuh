@@ -149,11 +149,11 @@ __device__ __forceinline__ void keep_piece(const Side<Name>& side, const Shape& 
                                            const State<Rule<Name>, V>& state) {
   const int32_t first = list.begin(key), rows = list.end(key) - first, column = task.column;
   const int32_t pieces = (rows + list.piece_rows() - 1) >> list.piece_bits;
-  store_part(parts, list.slot(begin, first == begin) * side.d + column, state);
   if (pieces > kJoinedAtOnce) {
-    if (first == begin && column == 0) cuts.add(key);
+    keep_part(parts, cuts, list, side.d, key, begin, first == begin, column, state);
     return;
   }
+  store_part(parts, list.slot(begin, first == begin) * side.d + column, state);
   const int32_t lane = threadIdx.x % 32, leader = lane >> shape.lane_bits << shape.lane_bits;
   const int32_t left = (side.d - (task.column_block << shape.lane_bits) * V + V - 1) / V;
   const uint32_t lanes = 0xffffffffu >> (32 - (left < shape.lanes() ? left : shape.lanes())) << leader;

@@ -66,16 +66,14 @@ struct Shape {
   }
 };
 
-// A warp's task: a block of columns of its groups' spans, in which pieces of long segments begin, or of their windows.
-struct Task {
-  bool is_long;
+// What a warp takes at once: a block of columns of as many spans or windows as it has groups.
+struct Place {
   int32_t column_block;
   int32_t column;  // this lane's first; d if it has none
   int64_t first;   // the first group's span or window
 
-  // `at` counts the tasks of a kind.
-  __device__ __forceinline__ Task(const Shape& shape, bool is_long, int64_t at, int32_t d, int columns)
-      : is_long(is_long) {
+  // `at` counts the places of spans or of windows of one length.
+  __device__ __forceinline__ Place(const Shape& shape, int64_t at, int32_t d, int columns) {
     // Divisions of 64 bits are a tenth of a short window's instructions.
     first = shape.column_blocks == 1 ? at : at / shape.column_blocks;
     column_block = static_cast<int32_t>(at - first * shape.column_blocks);
@@ -84,6 +82,14 @@ struct Task {
     const int64_t mine = ((static_cast<int64_t>(column_block) << shape.lane_bits) + lane) * columns;
     column = mine < d ? static_cast<int32_t>(mine) : d;
   }
+};
+
+// A warp's task: pieces of long segments that begin in spans, or short segments that begin in windows.
+struct Task : Place {
+  bool is_long;
+
+  __device__ __forceinline__ Task(const Shape& shape, int64_t at, int32_t d, int columns)
+      : Place(shape, at < shape.long_tasks ? at : at - shape.long_tasks, d, columns), is_long(at < shape.long_tasks) {}
 };
 
 // The tasks of a warp, whose blocks the hardware hands out in ascending order: this one, and every so many.

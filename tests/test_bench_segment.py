@@ -143,13 +143,11 @@ def torch_scatter(torch: Any) -> ModuleType:
 
 
 def in_torch_scatter(form: str, operation: str) -> bool:
-    """Its products are PyTorch's; it has exponentials of unsorted ids alone, and gathers by sorted ids and offsets."""
+    """Its products are PyTorch's; exponentials are of unsorted ids alone; gradients of extremes take known rows."""
     name = operation.removesuffix("_backward")
-    if name == "gather" or name.endswith("_even") or operation.endswith("with_arg_backward") or name == "prod":
+    if name in ("gather", "prod") or operation in ("max_backward", "min_backward") or name.endswith("_even"):
         return False
-    if name in ("logsumexp", "softmax"):
-        return form == "unsorted" and operation == name
-    return operation != "sum_backward" or form != "unsorted"
+    return name not in ("logsumexp", "softmax") or (form == "unsorted" and operation == name)
 
 
 @pytest.mark.parametrize(
@@ -168,6 +166,16 @@ def test_torch_scatter_is_called_right(torch: Any, monkeypatch: pytest.MonkeyPat
         assert peer.timing is not None, peer.note
         assert peer.error is not None
         assert peer.error < 1e-4
+
+
+def test_torch_scatter_is_left_out_where_it_would_fault(torch: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch_scatter", torch_scatter(torch))
+    for rows, peers in ((2**21 - 1, {"torch_scatter"}), (2**21, set())):
+        # One value or id in memory, however many there are.
+        values, output = (torch.zeros(1, 1).expand(count, 1024) for count in (rows, 2))
+        given = {"input": values, "segment_ids": torch.zeros(1, dtype=torch.int64).expand(rows), "output": output}
+        calls = segment_peers.torch_calls(torch, given, "max", "unsorted", rows, 2)
+        assert calls.keys() - {"PyTorch scatter_reduce", "PyTorch index_reduce"} == peers
 
 
 def test_torch_scatter_that_does_not_load_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -53,11 +53,12 @@ def torch_calls(torch: Any, given: Mapping[str, Any], operation: str, form: str,
     backward, reduce = operation.endswith("_backward"), operation.split("_")[0]
     index = given["offsets" if form == "csr" else "segment_ids"].long()
     problem = _Problem(torch, given, reduce, form, rows, segments, index)
-    scatter = _torch_scatter()
+    # It counts elements in 32 bits: from 2^31 on its kernels touch memory that is not theirs, which ends the process.
+    scatter = _torch_scatter() if max(each.numel() for each in given.values()) < 2**31 else None
     if operation in ("gather", "sum_backward"):
         return _rows_of_segments(problem, scatter)
     if operation.endswith("with_arg_backward"):
-        return {} if form == "csr" else _to_given_rows(problem)
+        return _to_given_rows(problem, scatter)
     if reduce in ("logsumexp", "softmax"):
         if form == "csr":
             return {}
@@ -68,7 +69,7 @@ def torch_calls(torch: Any, given: Mapping[str, Any], operation: str, form: str,
             calls["torch_scatter"] = lambda: (function(given["input"], index, dim=0, dim_size=segments),)
         return calls
     if backward:
-        return _reduction_gradients(problem, scatter, even="even" in operation)
+        return _reduction_gradients(problem, "even" in operation, scatter)
     if operation.endswith("with_arg"):
         return _selections(problem, scatter)
     return _reductions(problem, scatter)
@@ -152,41 +153,60 @@ def _rows_of_segments(p: _Problem, scatter: Any | None) -> Calls:
     calls["PyTorch index_select"] = lambda: (torch.index_select(values, 0, index, out=by_rows),)
     if p.form == "sorted" and scatter is not None:
         calls["torch_scatter"] = lambda: (scatter.gather_coo(values, index, out=by_rows),)
+    elif "grad_output" in p.given and (function := _scatter_function(p, scatter)) is not None:
+        rows = values.new_zeros(by_rows.shape).requires_grad_()
+        calls["torch_scatter"] = _backward(p, function(rows, dim_size=p.segments), rows)
     return calls
 
 
-def _to_given_rows(p: _Problem) -> Calls:
+def _backward(p: _Problem, output: Any, values: Any) -> FrameworkCall:
+    """The backward of a graph that is retained."""
+    gradient = p.given["grad_output"]
+    return lambda: p.torch.autograd.grad(output, values, gradient, retain_graph=True)
+
+
+def _to_given_rows(p: _Problem, scatter: Any | None) -> Calls:
     """To the row that the argument names; what belongs to no row lands in one too many."""
     gradient, arg = p.given["grad_output"], p.given["arg"].long()
     arg = p.torch.where(arg < 0, p.rows, arg)
     room = gradient.new_empty((p.rows + 1, gradient.shape[1]))
-    return {"PyTorch scatter": lambda: (room.zero_().scatter_(0, arg, gradient)[: p.rows],)}
+    calls: Calls = {"PyTorch scatter": lambda: (room.zero_().scatter_(0, arg, gradient)[: p.rows],)}
+    if (function := _scatter_function(p, scatter)) is not None:
+        # Its backward takes the rows that its forward has kept: here one of each segment stands out.
+        mark = 1 if p.reduce == "max" else -1
+        values = gradient.new_zeros(room.shape).scatter_(0, arg, mark)[: p.rows].requires_grad_()
+        calls["torch_scatter"] = _backward(p, function(values, reduce=p.reduce, **_sized(p)), values)
+    return calls
 
 
-def _reduction_gradients(p: _Problem, scatter: Any | None, even: bool) -> Calls:
-    """Backwards of retained graphs. PyTorch splits a tie evenly, torch_scatter gives it to one of its rows."""
+def _sized(p: _Problem) -> dict[str, int]:
+    """How torch_scatter is told the number of segments; offsets say it themselves."""
+    return {} if p.form == "csr" else {"dim_size": p.segments}
+
+
+def _reduction_gradients(p: _Problem, even: bool, scatter: Any | None) -> Calls:
+    """Backwards of retained graphs, of which PyTorch splits a tie evenly.
+
+    torch_scatter's of an extreme starts from the rows that its forward has kept, which is another operation.
+    """
     gradient, torch = p.given["grad_output"], p.torch
     # The gradient of a mean needs no rows, that of PyTorch's function does.
     values = p.given["input"] if "input" in p.given else gradient.new_ones((p.rows, gradient.shape[1]))
     values = values.detach().requires_grad_()
-
-    def backward(output: Any) -> FrameworkCall:
-        return lambda: torch.autograd.grad(output, values, gradient, retain_graph=True)
-
     calls: Calls = {}
     if p.form == "csr":
         # With ties it gives all of a negative gradient to each of them.
         if not even:
             options = {"offsets": p.index, "axis": 0, "unsafe": True, "initial": _EMPTY[p.reduce]}
-            calls["PyTorch segment_reduce"] = backward(torch.segment_reduce(values, p.reduce, **options))
+            calls["PyTorch segment_reduce"] = _backward(p, torch.segment_reduce(values, p.reduce, **options), values)
     else:
         empty, own, name = torch.full_like(gradient, _EMPTY[p.reduce]), p.reduce != "mean", _TORCH_NAMES[p.reduce]
         scattered = empty.scatter_reduce(0, p.wide, values, name, include_self=own)
-        calls["PyTorch scatter_reduce"] = backward(scattered)
-        calls["PyTorch index_reduce"] = backward(empty.index_reduce(0, p.index, values, name, include_self=own))
-    if not even and (function := _scatter_function(p, scatter)) is not None:
-        sized = {} if p.form == "csr" else {"dim_size": p.segments}
-        calls["torch_scatter"] = backward(function(values, reduce=p.reduce, **sized))
+        calls["PyTorch scatter_reduce"] = _backward(p, scattered, values)
+        indexed = empty.index_reduce(0, p.index, values, name, include_self=own)
+        calls["PyTorch index_reduce"] = _backward(p, indexed, values)
+    if p.reduce == "mean" and (function := _scatter_function(p, scatter)) is not None:
+        calls["torch_scatter"] = _backward(p, function(values, reduce=p.reduce, **_sized(p)), values)
     return calls
 
 

@@ -53,7 +53,7 @@ def torch_calls(torch: Any, given: Mapping[str, Any], operation: str, form: str,
     backward, reduce = operation.endswith("_backward"), operation.split("_")[0]
     index = given["offsets" if form == "csr" else "segment_ids"].long()
     problem = _Problem(torch, given, reduce, form, rows, segments, index)
-    # It counts elements in 32 bits: from 2^31 on its kernels touch memory that is not theirs, which ends the process.
+    # It counts elements in 32 bits: from 2^31 on its kernels read what lies before the tensor, which ends most runs.
     scatter = _torch_scatter() if max(each.numel() for each in given.values()) < 2**31 else None
     if operation in ("gather", "sum_backward"):
         return _rows_of_segments(problem, scatter)

@@ -486,6 +486,42 @@ def test_gradients_by_descending_offsets(place: Place, rng: np.random.Generator,
         assert_same_bits(found, np.zeros_like(values))
 
 
+def bisected(offsets: Array, rows: int) -> Array:
+    """How many of the offsets a bisection takes for at most each row."""
+    row, low, high = np.arange(rows), np.zeros(rows, np.int64), np.full(rows, len(offsets))
+    while (low < high).any():
+        middle = (low + high) // 2
+        upwards = offsets[np.minimum(middle, len(offsets) - 1)] <= row
+        low, high = np.where(upwards & (low < high), middle + 1, low), np.where(upwards, high, middle)
+    return low
+
+
+# Rows so narrow that one search serves many of them, and more rows than a kernel has blocks for at once.
+@pytest.mark.parametrize(("rows", "columns"), [(9_000, 1), (9_000, 2), (9_000, 8), (300_000, 40)])
+@pytest.mark.parametrize("kind", ["ascending", "mostly empty", "a few descend", "wild"])
+@INDEX
+def test_rows_find_their_segments(
+    place: Place, rng: np.random.Generator, index: Any, kind: str, rows: int, columns: int
+) -> None:
+    segments = 4 * rows if kind == "mostly empty" else rows // 10
+    offsets = np.sort(rng.integers(5, rows - 5, segments + 1))
+    if kind == "a few descend":
+        for at in rng.integers(0, segments, 5):
+            offsets[[at, at + 1]] = offsets[at + 1] + 1, offsets[at] - 1
+    elif kind == "wild":
+        offsets = rng.integers(-rows, 2 * rows, segments + 1)
+    assert (np.diff(offsets) < 0).any() == (kind in ("a few descend", "wild"))
+    gradient = normal(rng, (segments, columns), np.dtype(np.float32))
+    found = place.numpy(
+        pybaracuda.segment_csr_backward(place.array(gradient), place.array(offsets.astype(index)), "sum", num_rows=rows)
+    )
+    begun = bisected(offsets, rows)
+    belongs = (begun > 0) & (begun <= segments)
+    expected = np.zeros((rows, columns), np.float32)
+    expected[belongs] = gradient[begun[belongs] - 1]
+    assert_same_bits(found, expected)
+
+
 @FORM
 @REDUCTION
 def test_layout_does_not_change_bits(

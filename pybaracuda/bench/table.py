@@ -133,6 +133,8 @@ _TOKENS: dict[str, Any] = dict(rows=500_000, columns=128, segments=100_000, elem
 _HUGE: dict[str, Any] = dict(rows=12_200_000, columns=192, segments=100_000)
 # Of every operator that has no larger row; a seventeenth of the work.
 _MIDDLE: dict[str, Any] = dict(rows=120_000, columns=32, segments=12_000)
+# One value a row.
+_LINE: dict[str, Any] = dict(rows=4_000_000, columns=1, segments=400_000)
 
 _LITTLE_MAX = Segment(operation="max_backward", **_LITTLE)
 _FEW_MAX = Segment(operation="max_backward", **_FEW)
@@ -205,7 +207,13 @@ _SEGMENT_NAMED = (
     Row(Segment(operation="max", **_LARGE, ids="power law", empty_value=0)),
 )
 
-_SEGMENT = (*_SEGMENT_NAMED, *_every_segment_operator(_SEGMENT_NAMED, "cuda", **_MIDDLE))
+# Where a row's segment is looked up among offsets.
+_SEGMENT_LOOKED_UP = (
+    Row(Segment(operation="sum_backward", **_LARGE, form="csr", ids="power law", index="i64"), limits=_NO_SLOWER),
+    Row(Segment(operation="mean_backward", **_LARGE, form="csr"), limits=_NO_SLOWER),
+    Row(Segment(operation="sum_backward", **_LINE, form="csr"), limits=_NO_SLOWER),
+)
+_SEGMENT = (*_SEGMENT_NAMED, *_every_segment_operator(_SEGMENT_NAMED, "cuda", **_MIDDLE), *_SEGMENT_LOOKED_UP)
 
 # ----------------------------------------------------------------------------------------------------- CUDA: dequantize
 

@@ -118,11 +118,13 @@ BARACUDA_HD int32_t offsets_up_to(const Offsets& offsets, int64_t count, int64_t
   }
   return static_cast<int32_t>(low);
 }
-// The key of a row: offsets[num_segments] is where the last segment ends.
+// The key of a row that so many of offsets[0 .. num_segments] are at most; the last one is where the last segment ends.
+BARACUDA_HD int32_t key_of_begun(int64_t begun, int32_t num_segments) {
+  return begun > 0 && begun <= num_segments ? static_cast<int32_t>(begun) - 1 : num_segments;
+}
 template <class Offsets>
 BARACUDA_HD int32_t key_by_offsets(const Offsets& offsets, int32_t num_segments, int64_t row) {
-  const int32_t begun = offsets_up_to(offsets, int64_t{num_segments} + 1, row);
-  return begun > 0 && begun <= num_segments ? begun - 1 : num_segments;
+  return key_of_begun(offsets_up_to(offsets, int64_t{num_segments} + 1, row), num_segments);
 }
 template <typename I>
 BARACUDA_HD int32_t rank_of_offset(I offset, int32_t n) {

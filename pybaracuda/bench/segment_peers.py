@@ -69,7 +69,7 @@ def torch_calls(torch: Any, given: Mapping[str, Any], operation: str, form: str,
             calls["torch_scatter"] = lambda: (function(given["input"], index, dim=0, dim_size=segments),)
         return calls
     if backward:
-        return _reduction_gradients(problem, "even" in operation, scatter)
+        return _reduction_gradients(problem, scatter, even="even" in operation)
     if operation.endswith("with_arg"):
         return _selections(problem, scatter)
     return _reductions(problem, scatter)
@@ -153,9 +153,8 @@ def _rows_of_segments(p: _Problem, scatter: Any | None) -> Calls:
     calls["PyTorch index_select"] = lambda: (torch.index_select(values, 0, index, out=by_rows),)
     if p.form == "sorted" and scatter is not None:
         calls["torch_scatter"] = lambda: (scatter.gather_coo(values, index, out=by_rows),)
-    elif "grad_output" in p.given and (function := _scatter_function(p, scatter)) is not None:
-        rows = values.new_zeros(by_rows.shape).requires_grad_()
-        calls["torch_scatter"] = _backward(p, function(rows, dim_size=p.segments), rows)
+    elif "grad_output" in p.given:
+        calls |= _scatter_gradient(p, scatter, torch.zeros_like(by_rows))
     return calls
 
 
@@ -171,20 +170,22 @@ def _to_given_rows(p: _Problem, scatter: Any | None) -> Calls:
     arg = p.torch.where(arg < 0, p.rows, arg)
     room = gradient.new_empty((p.rows + 1, gradient.shape[1]))
     calls: Calls = {"PyTorch scatter": lambda: (room.zero_().scatter_(0, arg, gradient)[: p.rows],)}
-    if (function := _scatter_function(p, scatter)) is not None:
-        # Its backward takes the rows that its forward has kept: here one of each segment stands out.
-        mark = 1 if p.reduce == "max" else -1
-        values = gradient.new_zeros(room.shape).scatter_(0, arg, mark)[: p.rows].requires_grad_()
-        calls["torch_scatter"] = _backward(p, function(values, reduce=p.reduce, **_sized(p)), values)
-    return calls
+    # torch_scatter's takes the rows that its forward has kept: here one of each segment stands out.
+    marked = gradient.new_zeros(room.shape).scatter_(0, arg, 1 if p.reduce == "max" else -1)[: p.rows]
+    return calls | _scatter_gradient(p, scatter, marked)
 
 
-def _sized(p: _Problem) -> dict[str, int]:
-    """How torch_scatter is told the number of segments; offsets say it themselves."""
-    return {} if p.form == "csr" else {"dim_size": p.segments}
+def _scatter_gradient(p: _Problem, scatter: Any | None, values: Any) -> Calls:
+    """torch_scatter's backward of its reduction of `values`."""
+    if (function := _scatter_function(p, scatter)) is None:
+        return {}
+    values = values.detach().requires_grad_()
+    # Offsets say themselves how many segments there are.
+    sized = {} if p.form == "csr" else {"dim_size": p.segments}
+    return {"torch_scatter": _backward(p, function(values, reduce=p.reduce, **sized), values)}
 
 
-def _reduction_gradients(p: _Problem, even: bool, scatter: Any | None) -> Calls:
+def _reduction_gradients(p: _Problem, scatter: Any | None, even: bool) -> Calls:
     """Backwards of retained graphs, of which PyTorch splits a tie evenly.
 
     torch_scatter's of an extreme starts from the rows that its forward has kept, which is another operation.
@@ -205,9 +206,7 @@ def _reduction_gradients(p: _Problem, even: bool, scatter: Any | None) -> Calls:
         calls["PyTorch scatter_reduce"] = _backward(p, scattered, values)
         indexed = empty.index_reduce(0, p.index, values, name, include_self=own)
         calls["PyTorch index_reduce"] = _backward(p, indexed, values)
-    if p.reduce == "mean" and (function := _scatter_function(p, scatter)) is not None:
-        calls["torch_scatter"] = _backward(p, function(values, reduce=p.reduce, **_sized(p)), values)
-    return calls
+    return calls | _scatter_gradient(p, scatter, values) if p.reduce == "mean" else calls
 
 
 def _exponentials(p: _Problem) -> tuple[Any, Any, Any]:

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is kept of the pieces of a segment becomes the segment's, on CUDA, in the order that a rule asks for.
+// What is kept of the pieces of a segment becomes the segment's, on CUDA, in the order that a rule asks for. A few
+// columns at a time: a few lanes join the parts of a short segment, a block those of a long one. If parts may be joined
+// in any grouping, the lanes of the block that have a column join a share each and one of them what they have; if not,
+// the first warp adds parts in ascending order while the others fetch the next ones.
 #pragma once
 
 #include "core/cuda_launch.cuh"
@@ -10,11 +13,6 @@
 
 namespace baracuda::segment {
 namespace {
-
-// Joins the parts of segments of several pieces, a few columns at a time: a few lanes those of a short one, a block
-// those of a long one. If parts may be joined in any grouping, the lanes of the block that have a column join a share
-// each and one of them what they have; if not, the first warp adds parts in ascending order while the others fetch the
-// next ones.
 
 // Blocks: more segments take turns.
 constexpr int64_t kJoinBlocks = 256;

@@ -15,6 +15,8 @@ namespace {
 // How a row's segment is found: by its id; among all offsets; or, of rows so narrow that a block has many, among the
 // offsets near a block's rows.
 enum class Lookup { kIds, kOffsets, kNearOffsets };
+// Tiles of rows that one look at the offsets near them serves.
+constexpr int kNearTiles = 4;
 
 // A block counts for itself first, in a table with room for the segments of all its rows, so that a hot segment is
 // passed on once by each block and not by each row. A segment that finds its places taken goes without.

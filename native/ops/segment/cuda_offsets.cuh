@@ -33,9 +33,9 @@ struct FirstSteps {
   int32_t offsets[1 << kFirstSteps];
 };
 static_assert(kMapThreads >= 1 << kFirstSteps);
-// Offsets that rows which follow each other have among them; tiles of such rows.
+
+// Offsets that rows which follow each other have among them.
 constexpr uint32_t kMostNear = 1024;
-constexpr int kNearTiles = 4;
 struct SharedNear {
   int32_t offsets[kMostNear];
   uint32_t ends[2];  // what bisections for the first and the last of these rows answer
@@ -69,13 +69,13 @@ struct OffsetKeys {
     return key(row, search.low);
   }
 
-  // Reads what decides about the rows from `first` to `last`: where the offsets between the answers for these two
-  // ascend, they alone do. A comparison with another one, on the way of a bisection, turns out as for one of the two.
-  // For whole blocks, which wait for all threads.
+  // Where the offsets between the answers for two rows ascend, they alone decide about the rows between: a comparison
+  // with another one, on the way of a bisection, turns out as for one of the two.
   struct Near {
     uint32_t low, count;
     bool decides;
   };
+  // Of the rows from `first` to `last`. For whole blocks, which wait for all threads.
   __device__ __forceinline__ Near read_near(SharedNear& shared, int64_t first, int64_t last) const {
     __syncthreads();
     const uint32_t warp = threadIdx.x / 32;
@@ -99,7 +99,7 @@ struct OffsetKeys {
     if (!near.decides) {
       // Rare: offsets that descend, or very many segments without rows.
 #pragma unroll
-      for (int u = 0; u < kMapRows; ++u) found[u] = key_of_row(first + u * distance);
+      for (int u = 0; u < kMapRows; ++u) found[u] = bisect(first + u * distance);
       return;
     }
     uint32_t begun[kMapRows] = {};
@@ -122,7 +122,7 @@ struct OffsetKeys {
   __device__ __forceinline__ int32_t key(int64_t row, uint32_t begun) const {
     return row < n ? key_of_begun(begun, index.num_segments) : index.num_segments;
   }
-  __device__ __forceinline__ int32_t key_of_row(int64_t row) const {
+  __device__ __forceinline__ int32_t bisect(int64_t row) const {
     return row < n ? key_by_offsets(index, index.num_segments, row) : index.num_segments;
   }
   // Rows are at least 0 and less than INT32_MAX, so that the ends of 32 bits serve for all offsets beyond.

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from . import _abi, _machine
+from ._elf import file_fault
 from ._errors import BackendUnavailableError, BaracudaError, from_status
 
 __all__ = [
@@ -155,7 +156,9 @@ def include_dir() -> Path:
 
 
 def _open(path: Path, backend: str) -> ctypes.CDLL:
-    """Load a library into its own namespace and refuse one that was built from another ABI table."""
+    """Load a library into its own namespace; refuse a damaged one, another backend's, one of another ABI table."""
+    if fault := file_fault(path):
+        raise BackendUnavailableError(f"the {backend} library does not load: {path} {fault}; install the package again")
     try:
         native = ctypes.CDLL(str(path), mode=ctypes.RTLD_LOCAL)
     except OSError as error:
@@ -166,6 +169,11 @@ def _open(path: Path, backend: str) -> ctypes.CDLL:
             function.restype, function.argtypes = result, []
     except AttributeError as error:
         raise BackendUnavailableError(f"{path} is not a baracuda_kernels library: {error}") from error
+    name = getattr(native, PREFIX + "backend_name")().decode(errors="replace")
+    if name != backend:
+        raise BackendUnavailableError(
+            f"{path} holds the {name} library, and the {backend} library belongs there: install the package again"
+        )
     found = int(getattr(native, PREFIX + "abi_hash")())
     if found != _abi.ABI_HASH:
         raise BackendUnavailableError(

@@ -31,7 +31,7 @@ from ._errors import (
     UnsupportedError,
     WorkspaceTooSmallError,
 )
-from ._library import backend_available, backend_problem, include_dir, library_path, raw
+from ._library import backend_available, backend_problem, cmake_dir, include_dir, library_path, raw
 from ._plan import BoundCall, Plan
 from ._tensor_spec import TensorSpec
 from .affine_grid import (
@@ -146,6 +146,7 @@ __all__ = [
     "affine_grid_backward",
     "backend_available",
     "backend_problem",
+    "cmake_dir",
     "dequantize_per_channel",
     "dequantize_per_channel_backward",
     "gather_csr",

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command line: `python -m pybaracuda info`, `demo` and `bench`. What they show is made elsewhere."""
+"""The command line: `python -m pybaracuda info`, `config`, `demo`, `bench`. What they show is made elsewhere."""
 
 from __future__ import annotations
 
 import argparse
 import platform
+import shlex
 import sys
 from collections.abc import Sequence
 from importlib import metadata
@@ -75,6 +76,52 @@ def info() -> int:
     return 0
 
 
+def _cflags(_backend: str) -> str:
+    return shlex.join([f"-I{pybaracuda.include_dir()}"])
+
+
+def _libs(backend: str) -> str:
+    path = pybaracuda.library_path(backend)
+    folder = str(path.parent)
+    # -Xlinker and not -Wl: nvcc knows it too, and no comma in the path cuts it.
+    return shlex.join([f"-L{folder}", f"-l{path.stem.removeprefix('lib')}", "-Xlinker", "-rpath", "-Xlinker", folder])
+
+
+def _cmake_dir(_backend: str) -> str:
+    return str(pybaracuda.cmake_dir())
+
+
+_CONFIG = {
+    "--cflags": (_cflags, "where the header is"),
+    "--libs": (_libs, "the library, where it is, and for the linked program where to find it when it starts"),
+    "--cmake-dir": (_cmake_dir, "the folder of the CMake package, for baracuda_kernels_DIR"),
+}
+
+
+def config(arguments: Sequence[str]) -> int:
+    """Print what a compiler or CMake needs to build a program with the C library of this installation."""
+    parser = argparse.ArgumentParser(
+        prog="python -m pybaracuda config",
+        description="What a program needs to use the C library of this installation: a line for each option, as given.",
+        epilog="Where a path has blanks the flags are quoted, and xargs reads them: "
+        "python -m pybaracuda config --cflags --libs | xargs cc example.c -o example. "
+        "The folder for CMake is printed as it is.",
+    )
+    for option, (line, text) in _CONFIG.items():
+        parser.add_argument(option, dest="lines", action="append_const", const=line, help=text)
+    parser.add_argument("--backend", choices=("cpu", "cuda"), default="cpu", help="the library to link (default: cpu)")
+    options = parser.parse_args(arguments)
+    if not options.lines:
+        parser.error(f"wanted at least one of {', '.join(_CONFIG)}")
+    try:
+        lines = [line(options.backend) for line in options.lines]
+    except (pybaracuda.BackendUnavailableError, FileNotFoundError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    print("\n".join(lines))
+    return 0
+
+
 def demo(arguments: Sequence[str]) -> int:
     """Run the demo on a photograph, with its own options; it says itself which packages it misses."""
     from .demo import main as demo_main
@@ -96,10 +143,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("info", help="versions, libraries, devices, every operator by dtype and backend")
-    # These two parse their own options, --help too.
+    # The others parse their own options, --help too.
+    commands.add_parser("config", help="flags for compilers, the linker and CMake", add_help=False)
     commands.add_parser("demo", help="the operators at work on a photograph; writes demo.png", add_help=False)
     commands.add_parser("bench", help="every operator timed and checked beside its peers", add_help=False)
     options, rest = parser.parse_known_args(arguments)
+    if options.command == "config":
+        return config(rest)
     if options.command == "demo":
         return demo(rest)
     if options.command == "bench":

@@ -19,6 +19,7 @@ __all__ = [
     "Library",
     "backend_available",
     "backend_problem",
+    "cmake_dir",
     "include_dir",
     "library_path",
     "load",
@@ -111,7 +112,7 @@ def _find(folder: str, name: str) -> Path | None:
 
 
 def library_path(backend: str) -> Path:
-    """Find the file of a C library, to link or to load it from another language.
+    """Find the file of a C library, to load it from another language; `python -m pybaracuda config` links it.
 
     Parameters
     ----------
@@ -149,10 +150,29 @@ def include_dir() -> Path:
     FileNotFoundError
         If this installation does not hold it.
     """
-    header = _find("include", "baracuda_kernels.h")
-    if header is None:
-        raise FileNotFoundError(f"{Path(__file__).parent / 'include' / 'baracuda_kernels.h'} does not exist")
-    return header.parent
+    return _found_folder("the C header", "include", "baracuda_kernels.h")
+
+
+def cmake_dir() -> Path:
+    """Find the folder of the CMake package, for ``baracuda_kernels_DIR`` or ``CMAKE_PREFIX_PATH``.
+
+    Returns
+    -------
+    pathlib.Path
+
+    Raises
+    ------
+    FileNotFoundError
+        If this installation does not hold it.
+    """
+    return _found_folder("the CMake package", "lib/cmake/baracuda_kernels", "baracuda_kernelsConfig.cmake")
+
+
+def _found_folder(what: str, folder: str, name: str) -> Path:
+    path = _find(folder, name)
+    if path is None:
+        raise FileNotFoundError(f"{what} is not installed: {Path(__file__).parent / folder / name} does not exist")
+    return path.parent
 
 
 def _open(path: Path, backend: str) -> ctypes.CDLL:

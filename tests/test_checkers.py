@@ -160,7 +160,8 @@ def build_library(folder: Path, source: str, *flags: str) -> Path:
     assert compiler is not None, "the native build needs a C++ compiler, so the tests may"
     (folder / "library.cc").write_text(source)
     library = folder / "library.so"
-    command = [compiler, "-shared", "-fPIC", "-fvisibility=hidden", "library.cc", "-o", "library.so", *flags]
+    command = [compiler, "-shared", "-fPIC", "-fvisibility=hidden", "-Wl,-soname,library.so", "library.cc"]
+    command += ["-o", "library.so", *flags]
     subprocess.run(command, cwd=folder, check=True)
     return library
 
@@ -210,6 +211,14 @@ def test_exports_foreign_library_is_caught(tmp_path: Path, capsys: pytest.Captur
     (tmp_path / "header.h").write_text(HEADER)
     assert check_exports.main([str(tmp_path / "header.h"), str(library)]) == 1
     assert "needs libcudart.so.13" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["library.so.0", "other.so"])
+def test_exports_another_soname_is_caught(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    library = build_library(tmp_path, BOTH, f"-Wl,-soname,{name}")
+    (tmp_path / "header.h").write_text(HEADER)
+    assert check_exports.main([str(tmp_path / "header.h"), str(library)]) == 1
+    assert f"its SONAME is {name}, and a linked program finds only library.so" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", ["libc.so.6", "libm.so.6", "libstdc++.so.6", "libgcc_s.so.1", "ld-linux-x86-64.so.2"])

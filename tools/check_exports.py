@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks that a built library exports exactly the header's functions and needs only system libraries.
+"""Checks that a built library exports just the header's functions, needs only system libraries, bears its file's name.
 
 python3 tools/check_exports.py include/baracuda_kernels.h LIBRARY...
 """
@@ -42,6 +42,18 @@ def needed_libraries(readelf_output: str) -> list[str]:
     return re.findall(r"\(NEEDED\)[^\[]*\[([^\]]+)\]", readelf_output)
 
 
+def soname(readelf_output: str) -> str | None:
+    """The SONAME in the output of `readelf -d`."""
+    found = re.search(r"\(SONAME\)[^\[]*\[([^\]]+)\]", readelf_output)
+    return found[1] if found else None
+
+
+def name_faults(file_name: str, readelf_output: str) -> list[str]:
+    """What is wrong with a library's SONAME, which programs linked with it ask for: only the file is installed."""
+    found = soname(readelf_output)
+    return [] if found == file_name else [f"its SONAME is {found}, and a linked program finds only {file_name}"]
+
+
 def differences(declared: set[str], exported: set[str], needed: Iterable[str]) -> list[str]:
     """Everything wrong with one library, a sentence each."""
     found = [f"declared but not exported: {name}" for name in sorted(declared - exported)]
@@ -70,8 +82,9 @@ def main(arguments: list[str]) -> int:
     wrong = False
     for library in options.library:
         exported = exported_symbols(_output("nm", "-D", "--defined-only", str(library)))
-        needed = needed_libraries(_output("readelf", "-d", "-W", str(library)))
-        found = differences(declared, exported, needed)
+        dynamic = _output("readelf", "-d", "-W", str(library))
+        needed = needed_libraries(dynamic)
+        found = differences(declared, exported, needed) + name_faults(library.name, dynamic)
         for sentence in found:
             print(f"{library}: {sentence}", file=sys.stderr)
         wrong = wrong or bool(found)

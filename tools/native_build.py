@@ -105,19 +105,19 @@ def build(environment: Environment, folder: Path, targets: Sequence[str] = ()) -
 
 
 def install_component(environment: Environment, folder: Path, prefix: Path) -> None:
-    """Put the package's libraries and header below `prefix`, as the wheel has them."""
+    """Put the package's libraries, header and CMake package below `prefix`, as the wheel has them."""
     run_logged(
         [environment.program("cmake"), "--install", str(folder), "--component", "pybaracuda", "--prefix", str(prefix)],
         log_path(f"install-{folder.name}"),
         "Installing the native libraries into the package failed",
         environment.environ(),
     )
-    # A library that this build does not make must not stay behind from an earlier one.
+    # What this build does not make must not stay behind from an earlier one: CMake's package names every build type's.
     manifest = folder / "install_manifest_pybaracuda.txt"
     fresh = {Path(line).resolve() for line in manifest.read_text(encoding="utf-8").splitlines()}
-    for library in (prefix / "pybaracuda" / "lib").glob("libbaracuda_kernels*"):
-        if library.resolve() not in fresh:
-            library.unlink()
+    for path in (prefix / "pybaracuda" / "lib").rglob("*baracuda_kernels*"):
+        if not path.is_dir() and path.resolve() not in fresh:
+            path.unlink()
 
 
 def link_source_package(environment: Environment) -> None:

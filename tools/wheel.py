@@ -22,6 +22,9 @@ NEWEST_GLIBC = (2, 34)
 
 LIBRARIES = ("libbaracuda_kernels.so", "libbaracuda_kernels_cpu.so")
 
+# What find_package(baracuda_kernels) reads. The last one's name is that of the build type.
+CMAKE_FILES = ("Config", "ConfigVersion", "_targets", "_targets-release")
+
 
 def release_architectures() -> str:
     """The release preset's CUDA architectures, which thus stand in one place."""
@@ -93,7 +96,8 @@ def content_faults(wheel: Path) -> list[str]:
         faults += [f"{name} is missing" for name in wanted if name not in libraries]
         faults += [f"{name} is one library too many" for name in libraries if name not in wanted]
         header = "pybaracuda/include/baracuda_kernels.h"
-        for name in (header, "pybaracuda/py.typed", "pybaracuda/__init__.py"):
+        package = [f"pybaracuda/lib/cmake/baracuda_kernels/baracuda_kernels{end}.cmake" for end in CMAKE_FILES]
+        for name in (header, *package, "pybaracuda/py.typed", "pybaracuda/__init__.py"):
             if names.count(name) != 1:
                 faults.append(f"{name} is in it {names.count(name)} times")
         for name in names:
@@ -108,8 +112,11 @@ def content_faults(wheel: Path) -> list[str]:
         for name in libraries:
             path = archive.extract(name, folder)
             exported = check_exports.exported_symbols(_output("nm", "-D", "--defined-only", path))
-            needed = check_exports.needed_libraries(_output("readelf", "-d", "-W", path))
-            faults += [f"{name}: {fault}" for fault in check_exports.differences(declared, exported, needed)]
+            dynamic = _output("readelf", "-d", "-W", path)
+            needed = check_exports.needed_libraries(dynamic)
+            found = check_exports.differences(declared, exported, needed)
+            found += check_exports.name_faults(Path(name).name, dynamic)
+            faults += [f"{name}: {fault}" for fault in found]
     return faults
 
 

@@ -1,9 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
-# Installs BUILD to a scratch prefix, then builds and runs a program against it twice: with CMake's find_package, and
-# with the flags of the pkg-config file.
+# Installs BUILD to a scratch prefix and moves that elsewhere, then builds and runs a program against it twice: with
+# CMake's find_package, and with the flags of the pkg-config file.
 set(prefix ${SCRATCH}/prefix)
 file(REMOVE_RECURSE ${SCRATCH})
-execute_process(COMMAND ${CMAKE_COMMAND} --install ${BUILD} --prefix ${prefix} OUTPUT_QUIET COMMAND_ERROR_IS_FATAL ANY)
+execute_process(COMMAND ${CMAKE_COMMAND} --install ${BUILD} --prefix ${SCRATCH}/made
+  OUTPUT_QUIET COMMAND_ERROR_IS_FATAL ANY)
+file(RENAME ${SCRATCH}/made ${prefix})
+
+# One plain file a library, found by its own SONAME.
+set(wanted libbaracuda_kernels_cpu.so)
+if(WITH_CUDA)
+  set(wanted libbaracuda_kernels.so libbaracuda_kernels_cpu.so)
+endif()
+file(GLOB libraries RELATIVE ${prefix}/${LIBDIR} ${prefix}/${LIBDIR}/*.so*)
+if(NOT libraries STREQUAL wanted)
+  message(FATAL_ERROR "installed are ${libraries}, wanted ${wanted}")
+endif()
+foreach(library IN LISTS libraries)
+  execute_process(COMMAND ${READELF} -d -W ${prefix}/${LIBDIR}/${library}
+    OUTPUT_VARIABLE table COMMAND_ERROR_IS_FATAL ANY)
+  if(IS_SYMLINK ${prefix}/${LIBDIR}/${library} OR NOT table MATCHES "SONAME[^\n]*\\[${library}\\]")
+    message(FATAL_ERROR "${library} is a link, or another SONAME is in:\n${table}")
+  endif()
+endforeach()
 
 execute_process(COMMAND ${CMAKE_COMMAND} -S ${SOURCE}/consumer -B ${SCRATCH}/build -G ${GENERATOR}
   -DCMAKE_MAKE_PROGRAM=${MAKE_PROGRAM} -DCMAKE_C_COMPILER=${C_COMPILER} -DCMAKE_C_FLAGS=${C_FLAGS}

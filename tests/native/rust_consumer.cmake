@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# Builds SOURCE with rustc against LIBRARY (its link name lies in LINK_FOLDER) and runs it.
+# Builds SOURCE with rustc against the CPU library in FOLDER and runs it.
 find_program(RUSTC rustc HINTS $ENV{HOME}/.cargo/bin)
 set(status 1)
 if(RUSTC)
@@ -11,9 +11,8 @@ if(NOT status EQUAL 0)
   return()
 endif()
 message(STATUS "${version}")
-get_filename_component(folder ${LIBRARY} DIRECTORY)
-execute_process(COMMAND ${RUSTC} --edition 2021 -D warnings -L native=${LINK_FOLDER} -l dylib=baracuda_kernels_cpu
-  -C link-arg=-Wl,-rpath,${folder} -o ${SCRATCH}/consumer_rust ${SOURCE} COMMAND_ERROR_IS_FATAL ANY)
+execute_process(COMMAND ${RUSTC} --edition 2021 -D warnings -L native=${FOLDER} -l dylib=baracuda_kernels_cpu
+  -C link-arg=-Wl,-rpath,${FOLDER} -o ${SCRATCH}/consumer_rust ${SOURCE} COMMAND_ERROR_IS_FATAL ANY)
 execute_process(COMMAND ${SCRATCH}/consumer_rust OUTPUT_VARIABLE output COMMAND_ERROR_IS_FATAL ANY)
 if(NOT output STREQUAL "ok\n")
   message(FATAL_ERROR "the program printed: ${output}")

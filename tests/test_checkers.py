@@ -5,11 +5,12 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+import zipfile
 from pathlib import Path
 
 import pytest
 
-from tools import check_exports, check_ptx, check_source
+from tools import check_exports, check_ptx, check_source, wheel
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -234,6 +235,36 @@ def test_exports_other_libraries_are_not(name: str) -> None:
 def test_exports_empty_header_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "header.h").write_text("/* nothing */\n")
     assert check_exports.main([str(tmp_path / "header.h"), str(tmp_path / "missing.so")]) == 1
+
+
+def build_wheel(folder: Path, soname: str = "", without: str = "") -> Path:
+    """A file with the content of a wheel: its CPU library may have another SONAME, one of its files may be missing."""
+    contents = {f"pybaracuda/{name}": "" for name in ("py.typed", "__init__.py")}
+    contents |= {f"pybaracuda/lib/cmake/baracuda_kernels/baracuda_kernels{end}.cmake": "" for end in wheel.CMAKE_FILES}
+    contents["pybaracuda/include/baracuda_kernels.h"] = HEADER
+    made = folder / "pybaracuda.whl"
+    with zipfile.ZipFile(made, "w") as archive:
+        for name in wheel.LIBRARIES:
+            recorded = soname if soname and name.endswith("_cpu.so") else name
+            archive.write(build_library(folder, BOTH, f"-Wl,-soname,{recorded}"), f"pybaracuda/lib/{name}")
+        for name, text in contents.items():
+            if not without or not name.endswith(without):
+                archive.writestr(name, text)
+    return made
+
+
+def test_wheel_that_is_right(tmp_path: Path) -> None:
+    assert wheel.content_faults(build_wheel(tmp_path)) == []
+
+
+def test_wheel_without_a_file_of_the_cmake_package_is_caught(tmp_path: Path) -> None:
+    (fault,) = wheel.content_faults(build_wheel(tmp_path, without="_targets-release.cmake"))
+    assert fault.endswith("baracuda_kernels_targets-release.cmake is in it 0 times")
+
+
+def test_wheel_whose_library_has_another_soname_is_caught(tmp_path: Path) -> None:
+    (fault,) = wheel.content_faults(build_wheel(tmp_path, soname="libbaracuda_kernels_cpu.so.0"))
+    assert "libbaracuda_kernels_cpu.so: its SONAME is libbaracuda_kernels_cpu.so.0" in fault
 
 
 SOURCE = """// SPDX-License-Identifier: Apache-2.0

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a backend must provide to the shared entry path: a launch scope, scratch memory, its name. No CUDA type here.
+// What a backend must provide to the shared sources: a launch scope, scratch memory, what the library-wide functions answer. No
+// CUDA type here.
 #pragma once
 
 #include <cstddef>
@@ -44,5 +45,12 @@ class Scratch {
 };
 
 const char* backend_name();
+
+// How many threads a call may use, its caller's own included.
+int32_t cpu_threads();
+
+// Sets what the calling thread's long calls ask whether they are to end early; NULL for nothing.
+using InterruptCheck = int32_t(void* context);
+void set_interrupt_check(InterruptCheck* function, void* context);
 
 }  // namespace baracuda

@@ -2,6 +2,7 @@
 // Detection of the CPU's instruction set, once per process.
 #include "core/cpu_isa.h"
 
+#include <atomic>
 #include <cstdlib>
 #include <cstring>
 
@@ -14,6 +15,7 @@ CpuIsa detect() {
   const bool at_most_avx2 = wanted != nullptr && std::strcmp(wanted, "avx2") == 0;
 #if defined(__x86_64__)
   if (only_portable) return CpuIsa::kPortable;
+  __builtin_cpu_init();  // for calls out of other constructors
   const bool has_avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
                         __builtin_cpu_supports("f16c");
   const bool has_avx512 = has_avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
@@ -27,11 +29,21 @@ CpuIsa detect() {
   return CpuIsa::kPortable;
 }
 
+constexpr int kUndecided = -1;
+
+// No static inside the function: its guard is a lock, and a child forked while another thread held it would wait for
+// ever. Threads that come first together all detect, and one of them decides.
+std::atomic<int> chosen{kUndecided};
+
 }  // namespace
 
 CpuIsa cpu_isa() {
-  static const CpuIsa isa = detect();
-  return isa;
+  int isa = chosen.load(std::memory_order_relaxed);
+  if (isa == kUndecided) {
+    const int found = static_cast<int>(detect());
+    if (chosen.compare_exchange_strong(isa, found, std::memory_order_relaxed)) isa = found;
+  }
+  return static_cast<CpuIsa>(isa);
 }
 
 }  // namespace baracuda

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "core/backend.h"
+#include "core/cpu_interrupt.h"
 #include "core/cpu_isa.h"
 #include "core/status.h"
 
@@ -26,6 +27,20 @@ Function* select_isa(Function* portable, Function* avx2, Function* avx512) {
   }
   return portable;
 }
+
+#if defined(BARACUDA_CPU_ISA_IS_PORTABLE)
+// The one place where an interrupted call ends.
+template <typename Problem, typename Buffers>
+Status launch_until_interrupted(Status (*launch)(const Problem&, const Buffers&, void*), const Problem& problem,
+                                const Buffers& buffers, void* workspace) {
+  begin_interruptible_call();
+  try {
+    return launch(problem, buffers, workspace);
+  } catch (const Interrupted&) {
+    return fail(Status::kInternal, "interrupted by the calling thread's check; the outputs are undefined");
+  }
+}
+#endif
 
 }  // namespace
 }  // namespace baracuda
@@ -51,14 +66,15 @@ Function* select_isa(Function* portable, Function* avx2, Function* avx512) {
   template <>                                                                                                 \
   Status launch<__VA_ARGS__>(const PROBLEM& problem, const __VA_ARGS__& buffers, void* workspace, Stream) {   \
     using Function = Status(const PROBLEM&, const __VA_ARGS__&, void*);                                       \
-    return select_isa<Function>(portable::launch, avx2::launch, avx512::launch)(problem, buffers, workspace); \
+    return launch_until_interrupted(select_isa<Function>(portable::launch, avx2::launch, avx512::launch),     \
+                                    problem, buffers, workspace);                                             \
   }
 #elif defined(BARACUDA_CPU_ISA_IS_PORTABLE)
 #define BARACUDA_PROVIDE_LAUNCH(PROBLEM, ...)                                                               \
   BARACUDA_STAMP_ISA_LAUNCH(PROBLEM, __VA_ARGS__)                                                           \
   template <>                                                                                               \
   Status launch<__VA_ARGS__>(const PROBLEM& problem, const __VA_ARGS__& buffers, void* workspace, Stream) { \
-    return portable::launch(problem, buffers, workspace);                                                   \
+    return launch_until_interrupted(portable::launch, problem, buffers, workspace);                         \
   }
 #else
 #define BARACUDA_PROVIDE_LAUNCH(PROBLEM, ...) BARACUDA_STAMP_ISA_LAUNCH(PROBLEM, __VA_ARGS__)

@@ -12,7 +12,9 @@
 #include <system_error>
 #include <thread>
 
+#include "core/backend.h"
 #include "core/cpu_float_environment.h"
+#include "core/cpu_interrupt.h"
 
 namespace baracuda {
 namespace {
@@ -23,11 +25,22 @@ constexpr int64_t kPartsPerThread = 8;
 // A worker spins this often before it sleeps: some 20 us, longer than the gap between two calls in a loop.
 constexpr int kSpins = 4000;
 
-int wanted_threads() {
-  if (const char* text = std::getenv("BARACUDA_NUM_THREADS")) {
-    const long wanted = std::strtol(text, nullptr, 10);
-    if (wanted >= 1) return wanted < kMaxThreads ? static_cast<int>(wanted) : kMaxThreads;
+// The number that BARACUDA_NUM_THREADS spells in digits alone, kMaxThreads at most; 0 for any other text and for none.
+int threads_asked_for() {
+  const char* digit = std::getenv("BARACUDA_NUM_THREADS");
+  if (digit == nullptr) return 0;
+  int number = 0;
+  for (; *digit != '\0'; ++digit) {
+    if (*digit < '0' || *digit > '9') return 0;
+    number = number * 10 + (*digit - '0');
+    if (number > kMaxThreads) number = kMaxThreads;
   }
+  return number;
+}
+
+int wanted_threads() {
+  const int asked_for = threads_asked_for();
+  if (asked_for >= 1) return asked_for;
   cpu_set_t set;
   CPU_ZERO(&set);
   const int allowed = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
@@ -45,7 +58,11 @@ struct Job {
   void* context;
   int64_t count;
   int64_t part;
+  int64_t step;  // how much of a part is done between two looks at whether the job was stopped
 };
+
+// How many forks lie between this process and the one that loaded the library.
+std::atomic<uint64_t> forks{0};
 
 class Pool {
  public:
@@ -62,34 +79,62 @@ class Pool {
 
   int threads() const { return workers_ + 1; }
 
-  void run(const Job& job) {
+  // Whether the job was done to its end; not if the caller's check stopped it, or forked and this is the child.
+  bool run(const Job& job, bool may_stop) {
+    const uint64_t born = forks.load(std::memory_order_relaxed);
     {
       std::lock_guard<std::mutex> lock(mutex_);
       job_ = job;
       next_.store(0, std::memory_order_relaxed);
+      stopped_.store(false, std::memory_order_relaxed);
       open_ = true;
       generation_.fetch_add(1, std::memory_order_release);
     }
     pthread_cond_broadcast(&wake_);
-    take_parts(job);
+    take_parts(job, may_stop);
+    // The child of a check that forked has neither the workers nor, perhaps, the mutex.
+    if (forks.load(std::memory_order_relaxed) != born) return false;
     {
       // Only those who have begun are waited for: on a busy machine a worker can take a millisecond to wake.
       std::lock_guard<std::mutex> lock(mutex_);
       open_ = false;
     }
     for (int spin = 0; busy_.load(std::memory_order_acquire) != 0; ++spin) {
-      spin < kSpins ? pause_briefly() : std::this_thread::yield();
+      if (spin < kSpins) {
+        pause_briefly();
+        continue;
+      }
+      std::this_thread::yield();
+      if (may_stop && is_stopped_by_check()) {
+        if (forks.load(std::memory_order_relaxed) != born) return false;
+        may_stop = false;
+      }
     }
+    return !stopped_.load(std::memory_order_relaxed);
   }
 
  private:
-  void take_parts(const Job& job) {
+  // `asks`: on the calling thread, if it has a check.
+  void take_parts(const Job& job, bool asks) {
     for (;;) {
-      const int64_t begin = next_.fetch_add(job.part, std::memory_order_relaxed);
-      if (begin >= job.count) return;
-      const int64_t end = job.part < job.count - begin ? begin + job.part : job.count;
-      job.body(job.context, begin, end);
+      int64_t at = next_.fetch_add(job.part, std::memory_order_relaxed);
+      if (at >= job.count) return;
+      const int64_t end = job.part < job.count - at ? at + job.part : job.count;
+      while (at < end) {
+        const int64_t until = job.step < end - at ? at + job.step : end;
+        job.body(job.context, at, until);
+        at = until;
+        if (stopped_.load(std::memory_order_relaxed) || (asks && is_stopped_by_check())) return;
+      }
     }
+  }
+
+  // Asks the caller's check. A check that forked stops the job in the child, whose workers are gone.
+  bool is_stopped_by_check() {
+    const uint64_t born = forks.load(std::memory_order_relaxed);
+    if (!is_interrupted() && forks.load(std::memory_order_relaxed) == born) return false;
+    stopped_.store(true, std::memory_order_relaxed);
+    return true;
   }
 
   void work() {
@@ -107,7 +152,7 @@ class Pool {
         job = job_;
         busy_.fetch_add(1, std::memory_order_relaxed);
       }
-      take_parts(job);
+      take_parts(job, false);
       busy_.fetch_sub(1, std::memory_order_release);
     }
   }
@@ -126,50 +171,77 @@ class Pool {
   bool open_ = false;  // whether parts of job_ may still be taken; like job_, under mutex_
   std::atomic<int64_t> next_{0};
   std::atomic<int> busy_{0};  // workers that have begun on job_
+  std::atomic<bool> stopped_{false};  // whether what is left of job_ is to be left undone
   std::atomic<uint64_t> generation_{0};
   int workers_ = 0;
 };
 
 // The pool is built on first use, never destroyed (joining threads at exit can hang), and forgotten in a forked child,
-// where its threads do not exist.
+// where its threads do not exist. No lock is held while it is built, only pool_taken, which the child resets.
 std::atomic<Pool*> pool{nullptr};
 std::atomic<bool> pool_taken{false};
 
 void forget_pool() {
+  forks.fetch_add(1, std::memory_order_relaxed);
   pool.store(nullptr, std::memory_order_relaxed);
   pool_taken.store(false, std::memory_order_relaxed);
 }
+
+// As the library is loaded, before any thread can call it: a static inside a function has a guard, which is a lock that
+// a child could find taken.
+[[maybe_unused]] const int forget_pool_is_registered = pthread_atfork(nullptr, nullptr, forget_pool);
 
 // Called by the holder of pool_taken alone.
 Pool& get_pool() {
   Pool* existing = pool.load(std::memory_order_acquire);
   if (existing != nullptr) return *existing;
-  static const int registered = pthread_atfork(nullptr, nullptr, forget_pool);
-  (void)registered;
   existing = new Pool(wanted_threads());
   pool.store(existing, std::memory_order_release);
   return *existing;
 }
 
+// All of a job on the calling thread.
+void run_alone(int64_t count, int64_t step, void (*body)(void*, int64_t, int64_t), void* context) {
+  for (int64_t at = 0; at < count;) {
+    const int64_t until = step < count - at ? at + step : count;
+    body(context, at, until);
+    at = until;
+    if (at < count && is_interrupted()) throw Interrupted{};
+  }
+}
+
 }  // namespace
+
+int32_t cpu_threads() {
+  const Pool* existing = pool.load(std::memory_order_acquire);
+  return existing != nullptr ? existing->threads() : wanted_threads();
+}
 
 void parallel_ranges(int64_t count, int64_t grain, void (*body)(void*, int64_t, int64_t), void* context) {
   if (count <= 0) return;
   // One pool, one user at a time: a second calling thread does its own work, which costs no waiting and no threads.
-  if (count <= grain || Pool::in_pool() || pool_taken.exchange(true, std::memory_order_acquire)) {
+  if (count <= grain || Pool::in_pool()) {
     body(context, 0, count);
+    return;
+  }
+  const bool may_stop = has_interrupt_check();
+  if (pool_taken.exchange(true, std::memory_order_acquire)) {
+    run_alone(count, may_stop ? grain : count, body, context);
     return;
   }
   Pool& threads = get_pool();
   if (threads.threads() == 1) {
-    body(context, 0, count);
-  } else {
-    const int64_t even = (count + threads.threads() * kPartsPerThread - 1) / (threads.threads() * kPartsPerThread);
-    Pool::in_pool() = true;
-    threads.run({body, context, count, even > grain ? even : grain});
-    Pool::in_pool() = false;
+    pool_taken.store(false, std::memory_order_release);
+    run_alone(count, may_stop ? grain : count, body, context);
+    return;
   }
+  const int64_t even = (count + threads.threads() * kPartsPerThread - 1) / (threads.threads() * kPartsPerThread);
+  const int64_t part = even > grain ? even : grain;
+  Pool::in_pool() = true;
+  const bool is_done = threads.run({body, context, count, part, may_stop ? grain : part}, may_stop);
+  Pool::in_pool() = false;
   pool_taken.store(false, std::memory_order_release);
+  if (!is_done) throw Interrupted{};
 }
 
 }  // namespace baracuda

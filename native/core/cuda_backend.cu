@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The CUDA side of core/backend.h: the stream's device, the scratch pools, error texts.
 #include <cuda.h>
+#include <pthread.h>
 
 #include <atomic>
 #include <mutex>
@@ -17,6 +18,29 @@ constexpr int kMaxDevices = 64;
 // What a pool keeps after its memory is freed. Above 0 because a pool that returns everything at each synchronisation
 // costs 69 us a call; the largest scratch of the shapes we tune for is well below this.
 constexpr uint64_t kKeptBytes = uint64_t{256} << 20;
+
+// CUDA cannot be used in a process forked from one that used it, and asking it there can wait for ever: for a lock, of
+// CUDA's or of this file's, that a thread held which the child does not have. So the child answers by itself.
+std::atomic<bool> is_used{false};
+std::atomic<bool> is_lost{false};
+
+void lose_what_was_used() {
+  if (is_used.load(std::memory_order_relaxed)) is_lost.store(true, std::memory_order_relaxed);
+}
+
+// As the library is loaded, before any thread can call it.
+[[maybe_unused]] const int lose_is_registered = pthread_atfork(nullptr, nullptr, lose_what_was_used);
+
+// Before anything that touches CUDA or takes a lock here.
+Status enter_process() {
+  if (is_lost.load(std::memory_order_relaxed)) {
+    return fail(Status::kInternal,
+                "this process was forked from one that had used CUDA, which CUDA does not allow; fork before the first "
+                "call, or spawn");
+  }
+  if (!is_used.load(std::memory_order_relaxed)) is_used.store(true, std::memory_order_seq_cst);
+  return Status::kOk;
+}
 
 // Guards the first use of a device; later uses read the atomics alone.
 std::mutex devices_mutex;
@@ -99,7 +123,7 @@ struct DriverFunctions {
 };
 
 Status driver_functions(const DriverFunctions** functions) {
-  static const DriverFunctions found;
+  static const DriverFunctions found;  // its guard is a lock too, behind enter_process like the others
   *functions = &found;
   return found.error == cudaSuccess ? Status::kOk : cuda_failure(found.error, "cudaGetDriverEntryPointByVersion");
 }
@@ -160,6 +184,7 @@ Status device_traits(DeviceTraits* traits) {
 }
 
 Status LaunchScope::enter(Stream stream) {
+  BARACUDA_RETURN_IF_FAILED(enter_process());
   if (is_default_stream(stream)) {
     int device = 0;
     return current_device(&device);
@@ -209,5 +234,10 @@ Scratch::~Scratch() {
 }
 
 const char* backend_name() { return "cuda"; }
+
+// Calls enqueue and return: no thread of the library's own, and nothing to interrupt.
+int32_t cpu_threads() { return 1; }
+
+void set_interrupt_check(InterruptCheck*, void*) {}
 
 }  // namespace baracuda

@@ -12,17 +12,19 @@ namespace {
 constexpr int kTextBytes = 768;
 
 thread_local char text[kTextBytes];
-thread_local const char* current_symbol = "";
+thread_local const char* symbol_of_call = "";
 
 }  // namespace
 
 void begin_call(const char* symbol) {
-  current_symbol = symbol;
+  symbol_of_call = symbol;
   text[0] = '\0';
 }
 
+const char* current_symbol() { return symbol_of_call; }
+
 Status fail(Status status, const char* format, ...) {
-  int used = std::snprintf(text, kTextBytes, "%s: ", current_symbol);
+  int used = std::snprintf(text, kTextBytes, "%s: ", symbol_of_call);
   if (used < 0 || used >= kTextBytes) used = 0;
   va_list arguments;
   va_start(arguments, format);

@@ -18,6 +18,9 @@ enum class Status : int32_t {
 // Starts a call: clears this thread's error text and remembers the symbol (static storage) that later texts name.
 void begin_call(const char* symbol);
 
+// The symbol of this thread's latest call.
+const char* current_symbol();
+
 // Records why the current call fails (printf style) and returns `status`, so that a check reads `return fail(...)`.
 [[gnu::format(printf, 2, 3)]] Status fail(Status status, const char* format, ...);
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The frozen signatures, typed by hand from the upstream ABI and from nothing that we generate: a drift of our header
-   does not compile here. Only symbols that upstream callers link; our own dtypes and operators are not listed. */
+   does not compile here. Only the library-wide functions and what upstream callers link; our own dtypes and operators
+   are not listed. */
 #include <baracuda_kernels.h>
 
 typedef int32_t i32;
@@ -229,6 +230,19 @@ dequantize_per_channel_can* const dequantize_per_channel_cans[] = {
     baracuda_kernels_dequantize_per_channel_f64_s8_can_implement,
     baracuda_kernels_dequantize_per_channel_f64_u8_can_implement,
 };
+
+/* The functions of no operator. */
+typedef const char* text_of_library(void);
+typedef i32 threads_of_library(void);
+typedef void interrupt_setter(i32 (*check)(mp context), mp context);
+text_of_library* const library_texts[] = {
+    baracuda_kernels_last_error,
+    baracuda_kernels_version,
+    baracuda_kernels_backend_name,
+};
+uint64_t (*const library_hash)(void) = baracuda_kernels_abi_hash;
+threads_of_library* const library_threads = baracuda_kernels_cpu_threads;
+interrupt_setter* const library_interrupts = baracuda_kernels_set_interrupt_check;
 
 /* The status codes. A wrong one makes an array of negative size. */
 #define STATUS_IS(NAME, NUMBER) typedef char status_##NAME[BARACUDA_KERNELS_##NAME == NUMBER ? 1 : -1]

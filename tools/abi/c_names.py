@@ -70,8 +70,8 @@ def prototypes(operators: Sequence[Operator]) -> Iterator[str]:
     """Every struct of options and every function, as the hash reads them."""
     for options in option_structs(operators):
         yield f"{PREFIX}{options.struct} {{ size_t size; {' '.join(map(option_field, options.fields))} }}"
-    for result, name, _ in LIBRARY_FUNCTIONS:
-        yield f"{result} {PREFIX}{name}(void)"
+    for result, name, parameters, _ in LIBRARY_FUNCTIONS:
+        yield f"{result} {PREFIX}{name}({parameters})"
     for operator in operators:
         for variant in operator.variants:
             for verb in VERBS:

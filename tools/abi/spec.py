@@ -18,7 +18,7 @@ STATUS_CODES: tuple[tuple[str, int, str], ...] = (
     ("INVALID_PROBLEM", 2, "a scalar, shape or pointer that is wrong on every backend"),
     ("UNSUPPORTED", 3, "a valid problem that this backend does not do"),
     ("WORKSPACE_TOO_SMALL", 4, "the given workspace is smaller than the workspace_size function answers"),
-    ("INTERNAL", 5, "a launch or allocation failed; on CUDA the text carries the runtime's own message"),
+    ("INTERNAL", 5, "a launch or allocation failed, on CUDA with the runtime's own message, or the call was interrupted"),
 )
 
 # Every dtype token.
@@ -38,21 +38,47 @@ DTYPES: dict[str, Dtype] = {
     "b128": Dtype(16, "baracuda_kernels_bits128", "u128"),
 }
 
-# The functions without arguments that belong to no operator: result, name, what it answers.
-LIBRARY_FUNCTIONS: tuple[tuple[str, str, str], ...] = (
+# The functions that belong to no operator: result, name, parameters, what it answers or does.
+LIBRARY_FUNCTIONS: tuple[tuple[str, str, str, str], ...] = (
     (
         "const char*",
         "last_error",
+        "void",
         "Why the calling thread's most recent call failed: operator, argument, value found, value wanted. Empty after "
         "a success. Valid until the thread's next call; never NULL.",
     ),
-    ("const char*", "version", 'The library\'s version, "major.minor.patch".'),
+    ("const char*", "version", "void", 'The library\'s version, "major.minor.patch".'),
     (
         "uint64_t",
         "abi_hash",
+        "void",
         "A hash over every prototype below; equal to BARACUDA_KERNELS_ABI_HASH of the header it was built with.",
     ),
-    ("const char*", "backend_name", '"cuda" or "cpu".'),
+    ("const char*", "backend_name", "void", '"cuda" or "cpu".'),
+    (
+        "int32_t",
+        "cpu_threads",
+        "void",
+        "How many threads a call may use, the calling one included; 1 in the CUDA library, whose calls enqueue and return. "
+        "In the CPU library the number that the environment's BARACUDA_NUM_THREADS has when the first large call starts "
+        "the threads: digits alone, and 256 for more than 256. Any other text, an empty one and 0 count as if it were "
+        "not set: then it is the number of processors that the process may use, 256 at most. Before that call this "
+        "answers what it would be now; a forked child starts threads of its own. No result depends on it.",
+    ),
+    (
+        "void",
+        "set_interrupt_check",
+        "int32_t (*check)(void* context), void* context",
+        "Sets what the calling thread's long calls ask whether they are to end early, and what they hand to it; NULL for "
+        "nothing, as at first. A call of the CPU library that takes longer than 0.1 s then calls check(context) on the "
+        "thread that made it, between parts of its work, about every 0.1 s; shorter calls never do. If it answers other "
+        "than 0, the call ends as soon as the parts that other threads have begun are done, which is a matter of "
+        "milliseconds unless one part is long in itself (a box of very many samples, or a row that gathers from all of "
+        "a large input), with status 5 and a text that says \"interrupted\". Its outputs and workspace are then "
+        "undefined; the next call works as ever. The check must return, may call the library (such calls ask nothing) "
+        "and costs nothing until it is asked. A signal handler that sets a flag and a check that answers the flag make "
+        "Ctrl-C work. In the CUDA library, whose calls do not wait, this does nothing.",
+    ),
 )
 
 OPERATORS: tuple[Operator, ...] = (

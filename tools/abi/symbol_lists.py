@@ -39,7 +39,7 @@ def symbol_lists(operators: Sequence[Operator]) -> Iterator[str]:
 
 /* X(function without prefix) for the functions of no operator. */
 """
-    yield macro(["#define BARACUDA_LIBRARY_FUNCTIONS(X)", *(f"  X({name})" for _, name, _ in LIBRARY_FUNCTIONS)])
+    yield macro(["#define BARACUDA_LIBRARY_FUNCTIONS(X)", *(f"  X({name})" for _, name, _, _ in LIBRARY_FUNCTIONS)])
     yield "\n/* X(dtype, bytes of an element). */\n"
     yield macro(["#define BARACUDA_DTYPES(X)", *(f"  X({name}, {dtype.nbytes})" for name, dtype in DTYPES.items())])
     sets: dict[tuple[str, ...], str] = {}

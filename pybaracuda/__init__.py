@@ -13,10 +13,16 @@ Notes on arrays, for every function:
 - A stream orders conversions and outputs too. On the host there is none.
 - torch: tensors that require grad are read as ``detach()`` would give them, and no gradient function is recorded.
 - JAX: concrete arrays only, no ``out=``. The host waits for the inputs, and on a GPU for the result.
-- Every function and plan may be called from any number of threads, and in a forked child.
+- Every function and plan may be called from any number of threads, and in a forked child, whatever other threads were
+  doing as it was forked.
+- Ctrl-C, or any signal handler that raises, ends a long call on the CPU too, within about 0.1 s; its outputs are then
+  undefined.
 """
 
 from __future__ import annotations
+
+# First of all: from here on a fork waits for the import to end.
+from . import _forking  # isort: skip
 
 from typing import TYPE_CHECKING
 
@@ -187,11 +193,12 @@ if TYPE_CHECKING:
 def __getattr__(name: str) -> str:
     if name == "__version__":
         # Asked for by few, so the metadata is not read on import. A source tree has none: its library knows.
-        from importlib import metadata
-
         from ._library import load
 
         try:
+            with _forking.first_use():
+                from importlib import metadata
+
             return metadata.version("pybaracuda")
         except metadata.PackageNotFoundError:
             return load("cpu").version

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import platform
 import shlex
 import sys
@@ -32,7 +33,12 @@ def _backend_lines(backend: str) -> list[str]:
         return [f"{backend}: not available: {error}"]
     lines = [f"{backend}: {library.path}", f"  library version {library.version}, ABI hash {_abi.ABI_HASH:#018x}"]
     if backend == "cpu":
-        lines.append(f"  available: {_machine.cpu_isa()} code, up to {_machine.cpu_threads()} threads")
+        lines.append(f"  available: {_machine.cpu_isa()} code, up to {library.cpu_threads} threads")
+        text = os.environ.get("BARACUDA_NUM_THREADS", "")
+        if text and text.lstrip("0") != str(library.cpu_threads):
+            lines.append(
+                f"  BARACUDA_NUM_THREADS is {text!r}, which is not what is used; wanted digits alone, 1 to 256"
+            )
     elif problem := _library.backend_problem(backend):
         lines.append(f"  not available: {problem}")
     else:

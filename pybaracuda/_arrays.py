@@ -7,6 +7,7 @@ one framework belongs in its own `_arrays_<framework>.py`.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from math import prod
@@ -14,6 +15,8 @@ from operator import index
 from typing import Any
 
 import numpy as np
+
+from ._forking import first_use
 
 __all__ = [
     "CANONICAL_NANS",
@@ -103,7 +106,8 @@ def numpy_dtype(token: str) -> Any:
         if token in EXTENSION_DTYPES:
             name = DTYPE_NAMES[token]
             try:
-                import ml_dtypes
+                with first_use():
+                    import ml_dtypes
             except ImportError:
                 raise TypeError(f"{name} arrays of NumPy need ml_dtypes: pip install pybaracuda[bf16]") from None
             dtype = np.dtype(getattr(ml_dtypes, name))
@@ -273,6 +277,12 @@ def _of_module(cls: type, root: str) -> bool:
     return cls.__module__ == root or cls.__module__.startswith(root + ".")
 
 
+def _masked_array_type() -> tuple[type, ...]:
+    """Answer NumPy's masked array, as `isinstance` takes it; not through `np.ma`, which may import it."""
+    masked = getattr(sys.modules.get("numpy.ma.core"), "MaskedArray", None)
+    return () if masked is None else (masked,)
+
+
 def _recognise(name: str, array: Any) -> Adapter:
     """Find the adapter of a type that was not met before. The frameworks' own classes decide, looked up by name."""
     kind = type(array)
@@ -280,7 +290,7 @@ def _recognise(name: str, array: Any) -> Adapter:
         if cls is np.ndarray:
             from . import _arrays_numpy
 
-            if isinstance(array, np.ma.MaskedArray):
+            if isinstance(array, _masked_array_type()):
                 raise TypeError(f"{name}: a masked array has no single value where it is masked; pass .filled(...)")
             return _arrays_numpy.NUMPY
         if cls.__module__ == "torch" and cls.__name__ == "Tensor":
@@ -334,7 +344,8 @@ def read(name: str, array: Any, stream: Any = None, like: Operand | None = None)
     """
     adapter = _ADAPTERS.get(type(array))
     if adapter is None:
-        adapter = _recognise(name, array)
+        with first_use():  # it may import
+            adapter = _recognise(name, array)
         if len(_ADAPTERS) >= _MOST_TYPES:
             _ADAPTERS.clear()
         _ADAPTERS[type(array)] = adapter

@@ -17,6 +17,7 @@ from . import _machine
 from ._arrays import HOST, Adapter, Operand, dense_strides, dtype_name, numpy_dtype, numpy_token, stream_handle
 from ._arrays_numpy import NUMPY
 from ._errors import BackendUnavailableError
+from ._forking import first_use
 
 __all__ = ["GENERIC", "VIEW", "GenericAdapter", "ViewAdapter"]
 
@@ -31,8 +32,9 @@ _MOVERS = {2: "f16", 4: "f32", 8: "f64"}
 
 def _core(name: str) -> Any:
     try:
-        import cuda.core
-        import cuda.core.utils
+        with first_use():
+            import cuda.core
+            import cuda.core.utils
     except ImportError:
         raise BackendUnavailableError(
             f"{name}: device memory of this kind needs cuda-core: pip install pybaracuda[cuda]"

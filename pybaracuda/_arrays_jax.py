@@ -15,6 +15,7 @@ import numpy as np
 
 from . import _machine
 from ._arrays import CANONICAL_NANS, HOST, Adapter, Operand, numpy_dtype, numpy_token
+from ._forking import first_use
 
 __all__ = ["JaxAdapter", "adapter"]
 
@@ -104,7 +105,8 @@ class JaxAdapter(Adapter):
         """Keep JAX from narrowing 64-bit values where its 64-bit mode is off."""
         if dtype not in ("f64", "i64", "u64") or self._jax.config.jax_enable_x64:
             return nullcontext()
-        home = self._jax if hasattr(self._jax, "enable_x64") else importlib.import_module("jax.experimental")
+        with first_use():
+            home = self._jax if hasattr(self._jax, "enable_x64") else importlib.import_module("jax.experimental")
         switched: AbstractContextManager[Any] = home.enable_x64(True)
         return switched
 

@@ -4,15 +4,14 @@
 from __future__ import annotations
 
 import ctypes
-import threading
 from collections.abc import Callable, Iterator
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from . import _abi, _machine
+from . import _abi, _forking, _interrupt, _machine
 from ._elf import file_fault
-from ._errors import BackendUnavailableError, BaracudaError, from_status
+from ._errors import BackendUnavailableError, from_status
 
 __all__ = [
     "Bits128",
@@ -52,12 +51,15 @@ _VALUES: dict[str, Any] = {
     "b128": Bits128,
 }
 _ARRAYS: dict[str, Any] = {"i32": ctypes.POINTER(ctypes.c_int32), "i64": ctypes.POINTER(ctypes.c_int64)}
-_LIBRARY_FUNCTIONS: dict[str, Any] = {
-    "last_error": ctypes.c_char_p,
-    "version": ctypes.c_char_p,
-    "abi_hash": ctypes.c_uint64,
-    "backend_name": ctypes.c_char_p,
+_LIBRARY_FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
+    "last_error": (ctypes.c_char_p, []),
+    "version": (ctypes.c_char_p, []),
+    "abi_hash": (ctypes.c_uint64, []),
+    "backend_name": (ctypes.c_char_p, []),
+    "cpu_threads": (ctypes.c_int32, []),
+    "set_interrupt_check": (None, [ctypes.c_void_p, ctypes.c_void_p]),
 }
+_INTERNAL = 5
 
 
 def symbol_name(operator: _abi.Operator, variant: _abi.Variant, verb: str) -> str:
@@ -184,9 +186,9 @@ def _open(path: Path, backend: str) -> ctypes.CDLL:
     except OSError as error:
         raise BackendUnavailableError(f"the {backend} library does not load: {error}") from error
     try:
-        for name, result in _LIBRARY_FUNCTIONS.items():
+        for name, (result, types) in _LIBRARY_FUNCTIONS.items():
             function = getattr(native, PREFIX + name)
-            function.restype, function.argtypes = result, []
+            function.restype, function.argtypes = result, types
     except AttributeError as error:
         raise BackendUnavailableError(f"{path} is not a baracuda_kernels library: {error}") from error
     name = getattr(native, PREFIX + "backend_name")().decode(errors="replace")
@@ -232,8 +234,10 @@ class Library:
         """Tell whether the library holds an operator in one dtype."""
         return hasattr(self._native, symbol_name(operator, variant, "run"))
 
-    def error(self, status: int, symbol: str, *, needed: int = 0, got: int = 0) -> BaracudaError:
+    def error(self, status: int, symbol: str, *, needed: int = 0, got: int = 0) -> BaseException:
         """Turn a failed call's status into its exception. Call it on the thread that failed, before any other call."""
+        if status == _INTERNAL and (interruption := _interruption(self._native)) is not None:
+            return interruption
         text = (self._last_error() or b"").decode(errors="replace")
         return from_status(status, symbol, text, needed=needed, got=got)
 
@@ -242,9 +246,23 @@ class Library:
         """The library's own version."""
         return str(getattr(self._native, PREFIX + "version")().decode())
 
+    @property
+    def cpu_threads(self) -> int:
+        """How many threads a call may use."""
+        return int(getattr(self._native, PREFIX + "cpu_threads")())
+
+    def watch_signals(self) -> None:
+        """Let signal handlers that raise end long calls on this thread, if it is the one that runs them."""
+        _interrupt.watch_signals(getattr(self._native, PREFIX + "set_interrupt_check"))
+
+
+def _interruption(native: ctypes.CDLL) -> BaseException | None:
+    """Answer the exception that ended this thread's latest call, which failed with status 5; None if another cause."""
+    text: bytes = getattr(native, PREFIX + "last_error")()
+    return _interrupt.take_exception() if b": interrupted " in text else None
+
 
 _loaded: dict[str, Library] = {}
-_loading = threading.Lock()
 
 
 def load(backend: str) -> Library:
@@ -257,10 +275,12 @@ def load(backend: str) -> Library:
     """
     library = _loaded.get(backend)
     if library is None:
-        with _loading:
+        with _forking.first_use():
             library = _loaded.get(backend)
             if library is None:
                 library = _loaded[backend] = Library(backend, library_path(backend))
+    if backend == "cpu":
+        library.watch_signals()
     return library
 
 
@@ -270,7 +290,8 @@ def raw(backend: str = "cpu") -> ctypes.CDLL:
 
     Data pointers, workspaces, streams, options and packed blocks are ``c_void_p``; shapes, strides and pads are
     ``POINTER(c_int32)`` or ``POINTER(c_int64)``; statuses are ``c_int32``. Statuses are returned, not raised;
-    ``baracuda_kernels_last_error()`` has this thread's text.
+    ``baracuda_kernels_last_error()`` has this thread's text. What is raised is the exception of a signal handler that
+    ended a long call.
 
     Parameters
     ----------
@@ -286,12 +307,21 @@ def raw(backend: str = "cpu") -> ctypes.CDLL:
     BackendUnavailableError
         If the library is missing, does not load or has another ABI.
     """
-    native = _open(library_path(backend), backend)
+
+    def raise_interruption(status: int, function: Any, arguments: Any) -> int:
+        if status == _INTERNAL and (interruption := _interruption(native)) is not None:
+            raise interruption
+        return status
+
+    with _forking.first_use():
+        native = _open(library_path(backend), backend)
     for symbol, result, types in _every_signature():
         # A library without a symbol still serves the others; that none is missing is proven where libraries are built.
         function = getattr(native, symbol, None)
         if function is not None:
             function.restype, function.argtypes = result, types
+            if symbol.endswith(("_run", "_run_packed")):
+                function.errcheck = raise_interruption
     return native
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What this machine is: CPU instruction set, thread count, NVIDIA driver and devices. Loads no library of ours."""
+"""What this machine is: CPU instruction set, NVIDIA driver and devices. Loads no library of ours."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from functools import lru_cache
 
+from . import _forking
+
 __all__ = [
     "cpu_isa",
-    "cpu_threads",
     "cuda_arch",
     "cuda_problem",
     "current_device",
@@ -25,7 +26,6 @@ __all__ = [
 
 # The oldest CUDA version whose driver runs the CUDA library; driver 580 is the first of it.
 _NEEDED_CUDA = (13, 0)
-_MAX_THREADS = 256
 # The handles of the legacy and the per-thread default stream: every device has these.
 _DEFAULT_STREAMS = (0, 1, 2)
 _COMPUTE_CAPABILITY_MAJOR = 75
@@ -57,16 +57,10 @@ def cpu_isa() -> str:
     return "avx2"
 
 
-def cpu_threads() -> int:
-    """Count the threads that the CPU library may use: BARACUDA_NUM_THREADS, else the processors allowed to us."""
-    digits = os.environ.get("BARACUDA_NUM_THREADS", "").strip()
-    wanted = int(digits) if digits.isdecimal() else 0
-    return min(wanted if wanted >= 1 else len(os.sched_getaffinity(0)), _MAX_THREADS)
-
-
 @lru_cache(maxsize=1)
 def _driver() -> ctypes.CDLL:
-    return ctypes.CDLL("libcuda.so.1")
+    with _forking.first_use():
+        return ctypes.CDLL("libcuda.so.1")
 
 
 def _error_text(code: int) -> str:

@@ -232,7 +232,7 @@ class Plan:
 
     # What follows is for the package itself.
 
-    def _error(self, status: int, workspace: Any = None) -> Exception:
+    def _error(self, status: int, workspace: Any = None) -> BaseException:
         got = 0 if workspace is None else memory_of("workspace", workspace)[1]
         return self._library.error(status, self._symbol, needed=self.workspace_size, got=got)
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a backend must provide to the shared sources: a launch scope, scratch memory, what the library-wide functions answer. No
-// CUDA type here.
+// What a backend must provide to the shared sources: a launch scope, scratch memory, what the library-wide functions
+// answer. No CUDA type here.
 #pragma once
 
 #include <cstddef>

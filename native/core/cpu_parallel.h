@@ -8,8 +8,9 @@
 namespace baracuda {
 
 // Runs body(context, begin, end) over [0, count) in parts of at least `grain` tasks and returns when all are done.
-// Serial when one part suffices, in a call from inside a body, or while another thread has the pool. Throws Interrupted,
-// with some tasks undone, if the calling thread's check ends the call: nothing may be held that needs a return.
+// Serial when one part suffices, in a call from inside a body, or while another thread has the pool. Throws
+// Interrupted, with some tasks undone, if the calling thread's check ends the call: a caller holds nothing that needs a
+// return.
 void parallel_ranges(int64_t count, int64_t grain, void (*body)(void* context, int64_t begin, int64_t end),
                      void* context);
 

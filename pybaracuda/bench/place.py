@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from .. import _machine
+from .. import _library, _machine
 from .._arrays import numpy_dtype, numpy_token
 from .draw import Array
 
@@ -72,7 +72,7 @@ class Place:
                 if line.startswith("model name"):
                     name = line.partition(":")[2].strip()
                     break
-        return f"{name}, {_machine.cpu_threads()} threads, {_machine.cpu_isa()}"
+        return f"{name}, {_library.load('cpu').cpu_threads} threads, {_machine.cpu_isa()}"
 
     def empty(self, shape: tuple[int, ...], element: str) -> Tensor:
         """Memory that begins on a cache line, as frameworks allocate it."""

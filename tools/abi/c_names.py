@@ -70,8 +70,8 @@ def prototypes(operators: Sequence[Operator]) -> Iterator[str]:
     """Every struct of options and every function, as the hash reads them."""
     for options in option_structs(operators):
         yield f"{PREFIX}{options.struct} {{ size_t size; {' '.join(map(option_field, options.fields))} }}"
-    for result, name, parameters, _ in LIBRARY_FUNCTIONS:
-        yield f"{result} {PREFIX}{name}({parameters})"
+    for result, name, arguments, _ in LIBRARY_FUNCTIONS:
+        yield f"{result} {PREFIX}{name}({arguments})"
     for operator in operators:
         for variant in operator.variants:
             for verb in VERBS:

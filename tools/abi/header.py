@@ -141,9 +141,9 @@ extern "C" {
         "/* The bit pattern of an element of 16 bytes, as it lies in memory. */\n"
         "typedef struct baracuda_kernels_bits128 {\n  uint64_t low;\n  uint64_t high;\n} baracuda_kernels_bits128;\n\n"
     )
-    for result, name, parameters, text in LIBRARY_FUNCTIONS:
+    for result, name, arguments, text in LIBRARY_FUNCTIONS:
         out.append(_comment_block(textwrap.wrap(text, 112)))
-        out.append(f"BARACUDA_KERNELS_API {result} {PREFIX}{name}({parameters});\n\n")
+        out.append(f"BARACUDA_KERNELS_API {result} {PREFIX}{name}({arguments});\n\n")
     for options in option_structs(operators):
         out.append(_option_struct(options))
     for operator in operators:

@@ -18,7 +18,11 @@ STATUS_CODES: tuple[tuple[str, int, str], ...] = (
     ("INVALID_PROBLEM", 2, "a scalar, shape or pointer that is wrong on every backend"),
     ("UNSUPPORTED", 3, "a valid problem that this backend does not do"),
     ("WORKSPACE_TOO_SMALL", 4, "the given workspace is smaller than the workspace_size function answers"),
-    ("INTERNAL", 5, "a launch or allocation failed, on CUDA with the runtime's own message, or the call was interrupted"),
+    (
+        "INTERNAL",
+        5,
+        "a launch or allocation failed, on CUDA with the runtime's own message, or the call was interrupted",
+    ),
 )
 
 # Every dtype token.
@@ -59,25 +63,26 @@ LIBRARY_FUNCTIONS: tuple[tuple[str, str, str, str], ...] = (
         "int32_t",
         "cpu_threads",
         "void",
-        "How many threads a call may use, the calling one included; 1 in the CUDA library, whose calls enqueue and return. "
-        "In the CPU library the number that the environment's BARACUDA_NUM_THREADS has when the first large call starts "
-        "the threads: digits alone, and 256 for more than 256. Any other text, an empty one and 0 count as if it were "
-        "not set: then it is the number of processors that the process may use, 256 at most. Before that call this "
-        "answers what it would be now; a forked child starts threads of its own. No result depends on it.",
+        "How many threads a call may use, the calling one included; 1 in the CUDA library, whose calls enqueue and "
+        "return. In the CPU library the number that the environment's BARACUDA_NUM_THREADS has when the first large "
+        "call starts the threads: digits alone, and 256 for more than 256. Any other text, an empty one and 0 count "
+        "as if it were not set: then it is the number of processors that the process may use, 256 at most. Before "
+        "that call this answers what it would be now; a forked child starts threads of its own. No result depends on "
+        "it.",
     ),
     (
         "void",
         "set_interrupt_check",
         "int32_t (*check)(void* context), void* context",
-        "Sets what the calling thread's long calls ask whether they are to end early, and what they hand to it; NULL for "
-        "nothing, as at first. A call of the CPU library that takes longer than 0.1 s then calls check(context) on the "
-        "thread that made it, between parts of its work, about every 0.1 s; shorter calls never do. If it answers other "
-        "than 0, the call ends as soon as the parts that other threads have begun are done, which is a matter of "
-        "milliseconds unless one part is long in itself (a box of very many samples, or a row that gathers from all of "
-        "a large input), with status 5 and a text that says \"interrupted\". Its outputs and workspace are then "
-        "undefined; the next call works as ever. The check must return, may call the library (such calls ask nothing) "
-        "and costs nothing until it is asked. A signal handler that sets a flag and a check that answers the flag make "
-        "Ctrl-C work. In the CUDA library, whose calls do not wait, this does nothing.",
+        "Sets what the calling thread's long calls ask whether they are to end early, and what they hand to it; NULL "
+        "for nothing, as at first. A call of the CPU library that takes longer than 0.1 s then calls check(context) "
+        "on the thread that made it, between parts of its work, about every 0.1 s; shorter calls never do. If it "
+        "answers other than 0, the call ends as soon as the parts that other threads have begun are done, which is a "
+        "matter of milliseconds unless one part is long in itself (a box of very many samples), with status 5 and a "
+        'text that says "interrupted". Its outputs and workspace are then undefined; the next call works as ever. The '
+        "check must return, and may call the library; such calls ask nothing. A signal handler that sets a flag and "
+        "a check that answers the flag make Ctrl-C work. In the CUDA library, whose calls do not wait, this does "
+        "nothing.",
     ),
 )
 

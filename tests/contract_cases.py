@@ -42,6 +42,8 @@ class Baseline(NamedTuple):
     overflows: tuple[Values, ...]
     # Other wrong scalars and arrays: name -> values, and the argument that the text must name.
     faults: Mapping[str, tuple[Values, str]] = MappingProxyType({})
+    # Strides of outputs that put two elements in one place: name -> values, and the argument that the text must name.
+    shared_places: Mapping[str, tuple[Values, str]] = MappingProxyType({})
     # Extents on which more than one tile, block of channels and chunk of a long sum is in play.
     larger: Values | None = None
     # Bytes from which a workspace that is too small is taken for none, as frozen callers need.
@@ -119,7 +121,6 @@ def _pad(forward: bool, mode: str = "constant") -> Baseline:
     tall = [INT32_MAX] * 8
     strides = "output_strides" if forward else "grad_input_strides"
     faults: dict[str, tuple[Values, str]] = {
-        "written-stride-0": ({strides: [24, 0, 1]}, strides),
         "rank-0-numel-0": (shapes([], [], []) | {("output_numel" if forward else "input_numel"): 0}, "numel"),
         "rank-0-numel-2": (shapes([], [], []) | {("output_numel" if forward else "input_numel"): 2}, "numel"),
     }
@@ -155,6 +156,10 @@ def _pad(forward: bool, mode: str = "constant") -> Baseline:
             {strides: [2**62, 6, 1]},
         ),
         faults=faults,
+        shared_places={
+            "written-stride-0": ({strides: [24, 0, 1]}, strides),
+            "written-strides-that-meet": ({strides: [24, 2, 1]}, strides),
+        },
         larger=shapes([30, 7, 50], [2, 1, 0], [33, 8, 61]),
     )
 
@@ -244,6 +249,10 @@ BASELINES: dict[str, Baseline] = {
 }
 
 
+# The operators whose output may be an input itself, and that input.
+IN_PLACE = {("dequantize_per_channel_backward", "grad_output")}
+
+
 def baseline(symbol: Symbol) -> Baseline:
     if symbol.operator.name not in BASELINES:
         raise AssertionError(f"{symbol.operator.name} has no baseline problem in tests/contract_cases.py: add one")
@@ -255,21 +264,23 @@ def valid_values(symbol: Symbol) -> Values:
 
 
 class Stage(IntEnum):
-    """The fixed order of checks. Between OVERFLOW and NULL a call with nothing to write succeeds."""
+    """The fixed order of checks. Between SHARED_PLACE and NULL a call with nothing to write succeeds."""
 
     HOST_ARRAY = 0
     SCALAR = 1
     OVERFLOW = 2
-    NULL = 3
-    ALIGNMENT = 4
-    WORKSPACE_NULL = 5
-    WORKSPACE_ALIGNMENT = 6
-    WORKSPACE_SIZE = 7
-    STREAM = 8
+    SHARED_PLACE = 3
+    NULL = 4
+    ALIGNMENT = 5
+    OVERLAP = 6
+    WORKSPACE_NULL = 7
+    WORKSPACE_ALIGNMENT = 8
+    WORKSPACE_SIZE = 9
+    STREAM = 10
 
 
 # The last stage that needs no pointer, workspace or stream: what can_implement sees.
-LAST_STAGE_OF_THE_PROBLEM = Stage.OVERFLOW
+LAST_STAGE_OF_THE_PROBLEM = Stage.SHARED_PLACE
 
 
 class Fault(NamedTuple):
@@ -282,6 +293,8 @@ class Fault(NamedTuple):
     values: Mapping[str, Value] = MappingProxyType({})
     null: tuple[str, ...] = ()
     misaligned: tuple[str, ...] = ()
+    # Tensors that stand where another one does: name -> the other's name.
+    moved: Mapping[str, str] = MappingProxyType({})
     workspace: frozenset[str] = frozenset()  # of "null" (with bytes), "misaligned", "short"
     stream: int = 0
     options: OptionValues = PLAIN_OPTIONS
@@ -383,6 +396,19 @@ def _pointer_faults(symbol: Symbol) -> Iterator[Fault]:
             )  # fmt: skip
 
 
+def _overlap_faults(symbol: Symbol) -> Iterator[Fault]:
+    """Every output on every other operand's memory, but for an elementwise operator's output on its input."""
+    for output in symbol.outputs:
+        for other in symbol.tensors:
+            if other is output or (symbol.operator.name, other.name) in IN_PLACE:
+                continue
+            names = (output.name, other.name)
+            yield Fault(
+                f"{output.name}-on-{other.name}", Stage.OVERLAP, STATUS["INVALID_PROBLEM"],
+                (*names, "shares memory with", "wanted"), moved={output.name: other.name},
+            )  # fmt: skip
+
+
 def _launch_faults(backend: str, workspace_bytes: int, least: int | None) -> Iterator[Fault]:
     yield Fault(
         "workspace=NULL-with-bytes", Stage.WORKSPACE_NULL, STATUS["INVALID_PROBLEM"],
@@ -414,7 +440,12 @@ def faults(symbol: Symbol, backend: str, workspace_bytes: int) -> list[Fault]:
             for name, (values, argument) in baseline(symbol).faults.items()
         ),
         *_overflow_faults(symbol, valid),
+        *(
+            Fault(name, Stage.SHARED_PLACE, STATUS["INVALID_PROBLEM"], (argument, "wanted"), _changes(symbol, values))
+            for name, (values, argument) in baseline(symbol).shared_places.items()
+        ),
         *_pointer_faults(symbol),
+        *_overlap_faults(symbol),
         *_launch_faults(backend, workspace_bytes, baseline(symbol).least_workspace),
     ]
     return sorted(found, key=lambda fault: fault.stage)
@@ -427,6 +458,7 @@ def combined(earlier: Fault, later: Fault) -> Fault:
         values={**later.values, **earlier.values},
         null=earlier.null + later.null,
         misaligned=earlier.misaligned + later.misaligned,
+        moved={**later.moved, **earlier.moved},
         workspace=earlier.workspace | later.workspace,
         stream=earlier.stream or later.stream,
         options=earlier.options if earlier.options != PLAIN_OPTIONS else later.options,

@@ -114,7 +114,10 @@ def bench_for(backend: str, symbol: Symbol) -> Bench:
 
 
 def launch_of(bench: Bench, arena: Arena, fault: Fault) -> Launch:
-    pointers = {name: 0 if name in fault.null else address for name, address in bench.pointers(arena).items()}
+    pointers = bench.pointers(arena)
+    for name, other in fault.moved.items():
+        pointers[name] = pointers[other] + (name in fault.misaligned and other not in fault.misaligned)
+    pointers |= dict.fromkeys(fault.null, 0)
     if not fault.workspace:
         return Launch(pointers, stream=fault.stream, options=fault.options)
     count = bench.workspace_bytes - ("short" in fault.workspace)
@@ -327,8 +330,9 @@ for symbol in symbols():
         continue
     values = completed(symbol, {**cases.baseline(symbol).values, **changes})
     assert library.workspace_size(symbol, values) > 2**46, (symbol.name, library.workspace_size(symbol, values))
-    # The addresses are never read: the scratch is asked for first.
-    status = library.run(symbol, values, Launch({tensor.name: 4096 for tensor in symbol.tensors}))
+    # The addresses, far from each other, are never read: the scratch is asked for first.
+    addresses = {tensor.name: 4096 + (place << 59) for place, tensor in enumerate(symbol.tensors)}
+    status = library.run(symbol, values, Launch(addresses))
     assert status == 5, (symbol.name, status, library.last_error())
     text = library.last_error()
     assert text.startswith(symbol.name + ": ") and "memory" in text, text

@@ -65,6 +65,12 @@ inline Status check_host_array(const char* name, const void* pointer) {
   return fail(Status::kInvalidProblem, "%s is NULL; wanted a host array", name);
 }
 
+// Status 2 for an output that shares an element with another operand.
+inline Status fail_for_overlap(const char* output, const char* other) {
+  return fail(Status::kInvalidProblem, "%s shares memory with %s; wanted an output that shares no element", output,
+              other);
+}
+
 }  // namespace baracuda
 
 // Leaves the enclosing function with the first status that is not ok. Holds no other control flow.

@@ -7,6 +7,7 @@
 //   size_t workspace_size(const Problem&)
 //   size_t least_workspace(const Problem&)              optional: what frozen callers pass; from there on a workspace
 //                                                       that is too small is taken for none
+//   Status check_overlap(const Problem&, const Arguments&)  optional: for operands that are not dense
 //   Status launch(const Problem&, const Arguments&, void* workspace, Stream)
 #pragma once
 
@@ -28,6 +29,8 @@ struct Operand {
   int64_t numel;
   size_t element_bytes;
   bool is_output;
+  // Of an output of an elementwise operator: the place of the input that it may be.
+  int in_place_of = -1;
 };
 
 // Up to eight operands in call order; the widest operator has five.
@@ -70,6 +73,30 @@ inline Status check_operands(const Operands& operands) {
   return Status::kOk;
 }
 
+inline bool share_a_byte(const Operand& a, const Operand& b) {
+  if (a.numel == 0 || b.numel == 0) return false;
+  const uintptr_t start = reinterpret_cast<uintptr_t>(a.pointer), other = reinterpret_cast<uintptr_t>(b.pointer);
+  // A difference of the wrong sign wraps to more than any size.
+  return start - other < static_cast<size_t>(b.numel) * b.element_bytes ||
+         other - start < static_cast<size_t>(a.numel) * a.element_bytes;
+}
+
+// Of dense operands. Status 2 where an output shares an element with another operand, but for the input that it is.
+inline Status check_overlap(const Operands& operands) {
+  for (int i = 0; i < operands.count; ++i) {
+    const Operand& output = operands.items[i];
+    if (!output.is_output) continue;
+    for (int j = 0; j < operands.count; ++j) {
+      const Operand& other = operands.items[j];
+      // Two outputs meet once.
+      if ((other.is_output && j >= i) || !share_a_byte(output, other)) continue;
+      if (j == output.in_place_of && other.pointer == output.pointer) continue;
+      return fail_for_overlap(output.name, other.name);
+    }
+  }
+  return Status::kOk;
+}
+
 inline bool every_output_is_empty(const Operands& operands) {
   for (int i = 0; i < operands.count; ++i) {
     if (operands.items[i].is_output && operands.items[i].numel > 0) return false;
@@ -103,12 +130,23 @@ size_t least_workspace(const typename Op::Problem&, size_t needed, long) {
 }
 
 template <class Op>
+auto check_overlap(const typename Op::Problem& problem, const Operands&, const typename Op::Arguments& arguments, int)
+    -> decltype(Op::check_overlap(problem, arguments)) {
+  return Op::check_overlap(problem, arguments);
+}
+template <class Op>
+Status check_overlap(const typename Op::Problem&, const Operands& operands, const typename Op::Arguments&, long) {
+  return check_overlap(operands);
+}
+
+template <class Op>
 Status run_checked(const typename Op::Arguments& arguments) {
   typename Op::Problem problem;
   BARACUDA_RETURN_IF_FAILED(Op::make_problem(arguments, &problem));
   const Operands operands = Op::operands(problem, arguments);
   if (every_output_is_empty(operands)) return Status::kOk;
   BARACUDA_RETURN_IF_FAILED(check_operands(operands));
+  BARACUDA_RETURN_IF_FAILED(check_overlap<Op>(problem, operands, arguments, 0));
   const size_t needed = Op::workspace_size(problem);
   const size_t least = least_workspace<Op>(problem, needed, 0);
   const size_t given = arguments.workspace_bytes;

@@ -106,8 +106,10 @@ def header(operators: Sequence[Operator]) -> str:
  * Shapes, strides, pads and options are in host memory, read before the call returns. Strides count elements.
  * A struct of options begins with its own size, so that it can grow: fields past the caller's size are 0, and fields
  * that the library does not know must be 0 (else status 2).
- * Checks run in one order: null host arrays, scalars, overflow, success if every output is empty, null pointers,
- * alignment to the element, workspace, stream, launch.
+ * Checks run in one order: null host arrays, scalars, overflow, elements of an output in one place, success if every
+ * output is empty, null pointers, alignment to the element, overlap of operands, workspace, stream, launch. Places are
+ * compared exactly, gaps between strides left out. Strides so irregular that a comparison would take more than 65,536
+ * trials are refused as if places met; it takes three incommensurable strides at least.
  * Loading: CUDA loads a kernel when a process first runs it, and may then wait for what the device is doing;
  * CUDA_MODULE_LOADING=EAGER in the environment loads all kernels at the start.
  * Thread-safety: every function may be called from any number of threads at once. The error text is per thread.

@@ -100,7 +100,7 @@ class Operator:
     workspace: str
     determinism: str
     source: str
-    overlap: str = "Inputs and outputs must not overlap."
+    overlap: str = "Status 2 if an output shares an element with another operand."
     # The folder of native/ops and the file of native/abi; empty: called as the family.
     folder: str = ""
 

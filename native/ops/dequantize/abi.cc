@@ -41,7 +41,7 @@ struct Backward : Common<T, DequantizePerChannelBackwardArguments> {
   static Operands operands(const Problem& p, const DequantizePerChannelBackwardArguments& a) {
     return {{{"scale", a.scale, p.channels, sizeof(T), false},
              {"grad_output", a.grad_output, p.numel, sizeof(T), false},
-             {"grad_input", a.grad_input, p.numel, sizeof(T), true}},
+             {"grad_input", a.grad_input, p.numel, sizeof(T), true, 1}},
             3};
   }
   static Status launch(const Problem& p, const DequantizePerChannelBackwardArguments& a, void* workspace,

@@ -53,10 +53,21 @@ Operands forward_operands(const Problem& p, const Block& a) {
 }
 
 template <typename T, class Block>
+Status check_forward_overlap(const Block& a) {
+  // No mode changes where elements stand.
+  return check_overlap(Direction::kForward, forward_shapes(a, Mode::kConstant), a.input, a.output, sizeof(T));
+}
+
+template <typename T, class Block>
 Operands backward_operands(const Problem& p, const Block& a) {
   return {{{"grad_output", a.grad_output, p.source_numel, sizeof(T), false},
            {"grad_input", a.grad_input, p.numel, sizeof(T), true}},
           2};
+}
+
+template <typename T, class Block>
+Status check_backward_overlap(const Block& a, const Shapes& shapes) {
+  return check_overlap(Direction::kBackward, shapes, a.grad_output, a.grad_input, sizeof(T));
 }
 
 template <typename Word>
@@ -87,6 +98,7 @@ struct Constant : Operator {
     return pad::make_problem(Direction::kForward, shapes, a.output_numel, sizeof(Value), problem);
   }
   static Operands operands(const Problem& p, const Arguments& a) { return forward_operands<Value>(p, a); }
+  static Status check_overlap(const Problem&, const Arguments& a) { return check_forward_overlap<Value>(a); }
   static Status launch(const Problem& p, const Arguments& a, void* workspace, Stream stream) {
     return move(p, a.input, a.output, bits_as<WordOf<Value>>(a.value), workspace, stream);
   }
@@ -96,12 +108,15 @@ template <typename T>
 struct ConstantBackward : Operator {
   using Arguments = PadConstantBackwardArguments;
 
+  static Shapes shapes(const Arguments& a) {
+    return {Mode::kConstant,      a.rank, a.input_shape, nullptr, a.pad_low, a.grad_output_strides,
+            a.grad_input_strides, false,  false};
+  }
   static Status make_problem(const Arguments& a, Problem* problem) {
-    const Shapes shapes{Mode::kConstant,      a.rank, a.input_shape, nullptr, a.pad_low, a.grad_output_strides,
-                        a.grad_input_strides, false,  false};
-    return pad::make_problem(Direction::kBackward, shapes, a.input_numel, sizeof(T), problem);
+    return pad::make_problem(Direction::kBackward, shapes(a), a.input_numel, sizeof(T), problem);
   }
   static Operands operands(const Problem& p, const Arguments& a) { return backward_operands<T>(p, a); }
+  static Status check_overlap(const Problem&, const Arguments& a) { return check_backward_overlap<T>(a, shapes(a)); }
   static Status launch(const Problem& p, const Arguments& a, void* workspace, Stream stream) {
     return move(p, a.grad_output, a.grad_input, WordOf<T>{}, workspace, stream);
   }
@@ -118,6 +133,7 @@ struct Repeat {
       return pad::make_problem(Direction::kForward, forward_shapes(a, kMode), a.output_numel, sizeof(T), problem);
     }
     static Operands operands(const Problem& p, const Arguments& a) { return forward_operands<T>(p, a); }
+    static Status check_overlap(const Problem&, const Arguments& a) { return check_forward_overlap<T>(a); }
     static Status launch(const Problem& p, const Arguments& a, void* workspace, Stream stream) {
       return move(p, a.input, a.output, WordOf<T>{}, workspace, stream);
     }
@@ -131,6 +147,9 @@ struct Repeat {
       return pad::make_problem(Direction::kBackward, backward_shapes(a, kMode), a.input_numel, sizeof(T), problem);
     }
     static Operands operands(const Problem& p, const Arguments& a) { return backward_operands<T>(p, a); }
+    static Status check_overlap(const Problem&, const Arguments& a) {
+      return check_backward_overlap<T>(a, backward_shapes(a, Mode::kConstant));
+    }
     static Status launch(const Problem& p, const Arguments& a, void* workspace, Stream stream) {
       return sum<T>(p, a.grad_output, a.grad_input, workspace, stream);
     }
@@ -160,6 +179,7 @@ struct Ex : Operator {
     return pad::make_problem(Direction::kForward, shapes, a.output_numel, sizeof(T), problem);
   }
   static Operands operands(const Problem& p, const Arguments& a) { return forward_operands<T>(p, a); }
+  static Status check_overlap(const Problem&, const Arguments& a) { return check_forward_overlap<T>(a); }
   static Status launch(const Problem& p, const Arguments& a, void* workspace, Stream stream) {
     baracuda_kernels_pad_options options;
     BARACUDA_RETURN_IF_FAILED(baracuda::read_options(a.options, &options));
@@ -180,6 +200,9 @@ struct ExBackward : Operator {
     return pad::make_problem(Direction::kBackward, shapes, a.input_numel, sizeof(T), problem);
   }
   static Operands operands(const Problem& p, const Arguments& a) { return backward_operands<T>(p, a); }
+  static Status check_overlap(const Problem&, const Arguments& a) {
+    return check_backward_overlap<T>(a, backward_shapes(a, Mode::kConstant));
+  }
   static Status launch(const Problem& p, const Arguments& a, void* workspace, Stream stream) {
     return sum<T>(p, a.grad_output, a.grad_input, workspace, stream);
   }

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Validation of pad problems and their reduction to few axes. No pointers, no CUDA.
+// Validation of pad problems and their reduction to few axes. No data is read; no CUDA.
 #include "ops/pad/problem.h"
 
 #include <utility>
 
 #include "core/checked.h"
+#include "core/strided_places.h"
 
 namespace baracuda::pad {
 namespace {
@@ -45,13 +46,26 @@ Status check_entries(const char* name, const int32_t* values, int32_t rank) {
   return Status::kOk;
 }
 
-Status check_written_strides(const Names& names, const RawAxes& raw) {
+StridedTensor strided(const RawAxes& raw, int64_t Axis::*extent, int64_t Axis::*stride, const void* first) {
+  StridedTensor tensor;
+  tensor.first = first;
+  tensor.rank = raw.rank;
   for (int32_t a = 0; a < raw.rank; ++a) {
-    if (raw.axes[a].stride != 0 || raw.axes[a].extent <= 1) continue;
-    return fail(Status::kInvalidProblem, "%s[%d] is 0 with an extent of %lld; wanted one place for each element",
-                names.destination_strides, a, static_cast<long long>(raw.axes[a].extent));
+    tensor.extents[a] = raw.axes[a].*extent, tensor.strides[a] = raw.axes[a].*stride;
   }
-  return Status::kOk;
+  return tensor;
+}
+
+// Status 2 where two elements of the destination would be written to one place.
+Status check_written_strides(const Names& names, const RawAxes& raw) {
+  const Answer answer = holds_two_in_one_place(strided(raw, &Axis::extent, &Axis::stride, nullptr));
+  if (answer == Answer::kNo) return Status::kOk;
+  if (answer == Answer::kUnknown) {
+    return fail(Status::kInvalidProblem, "%s are too irregular to tell whether two elements of %s share a place; "
+                "wanted one place for each element", names.destination_strides, names.destination);
+  }
+  return fail(Status::kInvalidProblem, "%s give two elements of %s the same place; wanted one place for each element",
+              names.destination_strides, names.destination);
 }
 
 // A product too large for 64 bits cannot equal the count given; check_tensor then says why.
@@ -268,16 +282,34 @@ Status make_problem(Direction direction, const Shapes& shapes, int64_t numel, in
     if (axis.repeats && !forward) axis.window = kept_alone(axis);
     raw.axes[a] = axis;
   }
-  BARACUDA_RETURN_IF_FAILED(check_written_strides(names, raw));
   BARACUDA_RETURN_IF_FAILED(check_numel(names, raw, numel));
   Problem p{};
   BARACUDA_RETURN_IF_FAILED(
       check_tensor(names.source, raw, &Axis::source_extent, &Axis::source_stride, element_bytes, &p.source_numel));
   BARACUDA_RETURN_IF_FAILED(
       check_tensor(names.destination, raw, &Axis::extent, &Axis::stride, element_bytes, &p.numel));
+  BARACUDA_RETURN_IF_FAILED(check_written_strides(names, raw));
   if (p.numel > 0) collapse(raw, forward ? Outside::kFold : Outside::kSum, &p);
   *problem = p;
   return Status::kOk;
+}
+
+Status check_overlap(Direction direction, const Shapes& shapes, const void* source, const void* destination,
+                     int64_t element_bytes) {
+  StridedTensor unpadded, padded;
+  unpadded.rank = padded.rank = shapes.rank;
+  const bool forward = direction == Direction::kForward;
+  StridedTensor& from = forward ? unpadded : padded;
+  StridedTensor& to = forward ? padded : unpadded;
+  from.first = source, to.first = destination;
+  for (int32_t a = 0; a < shapes.rank; ++a) {
+    const Pads pads = pads_of(shapes, a);
+    unpadded.extents[a] = shapes.input[a], padded.extents[a] = shapes.input[a] + pads.low + pads.high;
+    from.strides[a] = shapes.source_strides[a], to.strides[a] = shapes.strides[a];
+  }
+  if (share_a_byte(from, to, element_bytes) == Answer::kNo) return Status::kOk;
+  const Names& names = names_of(direction);
+  return fail_for_overlap(names.destination, names.source);
 }
 
 }  // namespace baracuda::pad

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a valid pad problem is, and the one form that every mode and both directions take: a copy seen through a window,
 // and a rule for what lies outside it. The destination is output (forward) or grad_input (backward), the source input
-// or grad_output. No pointers.
+// or grad_output. No data is read.
 #pragma once
 
 #include <cstdint>
@@ -72,5 +72,9 @@ enum class Direction { kForward, kBackward };
 // come between. `numel` is the caller's count of the destination's elements.
 Status check_host_arrays(Direction direction, const Shapes& shapes);
 Status make_problem(Direction direction, const Shapes& shapes, int64_t numel, int64_t element_bytes, Problem* problem);
+
+// Status 2 where the destination shares an element with the source. The shapes are a valid problem's.
+Status check_overlap(Direction direction, const Shapes& shapes, const void* source, const void* destination,
+                     int64_t element_bytes);
 
 }  // namespace baracuda::pad

@@ -51,6 +51,6 @@ OPERATORS: tuple[Operator, ...] = (
         workspace="None.",
         determinism=BIT_STABLE,
         source="ONNX DequantizeLinear (opset 21), axis form; its derivative.",
-        overlap="grad_input may be grad_output itself; no other overlap.",
+        overlap="grad_input may be grad_output itself; status 2 if it shares an element otherwise.",
     ),
 )

@@ -18,7 +18,7 @@ _FORWARD: tuple[Parameter, ...] = (
     _OUTPUT_SHAPE,
     _LOW,
     HostArray("input_strides", "i64", _AXES, "strides of input in elements; any"),
-    HostArray("output_strides", "i64", _AXES, "strides of output in elements; not 0 where an extent > 1"),
+    HostArray("output_strides", "i64", _AXES, "strides of output in elements; no two elements in one place"),
     Tensor("input", "input", "T", ("input_shape",), "the tensor to pad", strides="input_strides"),
     Tensor("output", "output", "T", ("output_shape",), "the padded tensor", strides="output_strides"),
 )
@@ -29,7 +29,7 @@ _BACKWARD_SCALARS: tuple[Parameter, ...] = (
 )
 _BACKWARD_STRIDES: tuple[Parameter, ...] = (
     HostArray("grad_output_strides", "i64", _AXES, "strides of grad_output in elements; any"),
-    HostArray("grad_input_strides", "i64", _AXES, "strides of grad_input in elements; not 0 where an extent > 1"),
+    HostArray("grad_input_strides", "i64", _AXES, "strides of grad_input in elements; no two elements in one place"),
 )
 _GRAD_OUTPUT = Tensor(
     "grad_output", "input", "T", ("output_shape",), "gradient of the padded tensor", strides="grad_output_strides"

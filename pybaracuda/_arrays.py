@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from ._errors import shown
 from ._forking import first_use
 
 __all__ = [
@@ -374,6 +375,6 @@ def stream_handle(stream: Any) -> int:
             raise TypeError(
                 f"stream: wanted None, an int or an object with __cuda_stream__; got {type(stream).__name__}"
             ) from None
-    if handle < 0:
-        raise ValueError(f"stream: a handle is not negative; got {handle}")
+    if not 0 <= handle < 1 << 64:
+        raise ValueError(f"stream: a handle is not negative and has 64 bits; got {shown(handle)}")
     return handle

@@ -66,6 +66,21 @@ def _host_array(view: Any) -> Any:
     return np.asarray(memory).view(view.dtype)
 
 
+def _refused_by_numpy(name: str, array: Any, reason: Exception) -> Any:
+    """Import what NumPy does not, which is bfloat16: cuda.core knows it."""
+    try:
+        import cuda.core.utils
+    except ImportError:
+        raise TypeError(
+            f"{name}: NumPy cannot import this {type(array).__name__} from host memory ({reason}); if it holds "
+            "bfloat16, pip install pybaracuda[cuda] makes it known"
+        ) from None
+    try:
+        return _host_array(cuda.core.utils.StridedMemoryView.from_dlpack(array, stream_ptr=-1))
+    except (BufferError, RuntimeError, TypeError, ValueError, AttributeError):
+        raise TypeError(f"{name}: this {type(array).__name__} cannot be imported from host memory ({reason})") from None
+
+
 def _as_view(array: Any, name: str) -> Any:
     """Wrap a NumPy array that was made here."""
     if numpy_token(array.dtype) == "bf16":
@@ -182,10 +197,8 @@ class GenericAdapter(Adapter):
         if kind in _HOST_KINDS:
             try:
                 return NUMPY.read(name, np.from_dlpack(array))
-            except (BufferError, RuntimeError, TypeError):
-                # bfloat16: NumPy refuses it, cuda.core knows it.
-                view = _core(name).utils.StridedMemoryView.from_dlpack(array, stream_ptr=-1)
-                return NUMPY.read(name, _host_array(view))
+            except (BufferError, RuntimeError, TypeError) as error:
+                return NUMPY.read(name, _refused_by_numpy(name, array, error))
         if kind not in _CUDA_KINDS:
             raise ValueError(f"{name}: the array is on a device of DLPack type {kind}; wanted host memory or CUDA")
         views = _core(name).utils.StridedMemoryView

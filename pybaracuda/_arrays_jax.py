@@ -15,6 +15,7 @@ import numpy as np
 
 from . import _machine
 from ._arrays import CANONICAL_NANS, HOST, Adapter, Operand, numpy_dtype, numpy_token
+from ._arrays_numpy import NUMPY
 from ._forking import first_use
 
 __all__ = ["JaxAdapter", "adapter"]
@@ -80,11 +81,16 @@ class JaxAdapter(Adapter):
         return memory
 
     def cast(self, operand: Operand, dtype: str, stream: int) -> Operand:
+        if operand.device == HOST:
+            # XLA's own threads flush subnormal numbers, always.
+            return NUMPY.cast(NUMPY.read(operand.name, np.asarray(operand.array)), dtype, stream)
         with self._wide(dtype):
             return self.read(operand.name, operand.array.astype(numpy_dtype(dtype)))
 
     def narrow(self, wide: Operand, dtype: str, target: Operand | None, stream: int) -> Any:
         array = self.cast(wide, dtype, stream).array
+        if wide.device == HOST:
+            return self.finish(array, wide, dtype, stream)
         # XLA's converters make NaNs without a sign. As integers those are the largest patterns of all.
         patterns = self._jax.lax.bitcast_convert_type(array, f"i{array.dtype.itemsize}")
         settled = self._jax.numpy.minimum(patterns, CANONICAL_NANS[dtype])
@@ -94,6 +100,8 @@ class JaxAdapter(Adapter):
         return _machine.device_scope(device, stream or 0)
 
     def join_boxes(self, boxes: Sequence[Any], dtype: str) -> Any:
+        if all(device.platform == "cpu" for each in boxes for device in each.devices()):
+            return NUMPY.join_boxes([np.asarray(each) for each in boxes], dtype)
         jnp = self._jax.numpy
         wide = numpy_dtype(dtype)
         with self._wide(dtype):

@@ -21,6 +21,7 @@ from ._arrays import (
     numpy_dtype,
     numpy_token,
 )
+from ._float_environment import DefaultFloatEnvironment
 
 __all__ = ["NUMPY", "NumpyAdapter"]
 
@@ -68,20 +69,21 @@ class NumpyAdapter(Adapter):
 
     def cast(self, operand: Operand, dtype: str, stream: int) -> Operand:
         # Overflow to infinity is what the framework's own conversion gives, without a warning for it.
-        with np.errstate(over="ignore", invalid="ignore"):
+        with np.errstate(over="ignore", invalid="ignore"), DefaultFloatEnvironment():
             return self.read(operand.name, np.asarray(operand.array).astype(numpy_dtype(dtype), order="C"))
 
     def narrow(self, wide: Operand, dtype: str, target: Operand | None, stream: int) -> Any:
         # NumPy and ml_dtypes keep a NaN's sign and highest bits, so the canonical one stays canonical.
         if target is None:
             return self.cast(wide, dtype, stream).array
-        with np.errstate(over="ignore", invalid="ignore"):
+        with np.errstate(over="ignore", invalid="ignore"), DefaultFloatEnvironment():
             np.copyto(target.array, wide.array, casting="unsafe")
         return target.array
 
     def join_boxes(self, boxes: Sequence[Any], dtype: str) -> Any:
         rows = np.empty((sum(map(len, boxes)), 5), numpy_dtype(dtype))
-        return fill_boxes(rows, boxes)
+        with DefaultFloatEnvironment():
+            return fill_boxes(rows, boxes)
 
 
 NUMPY = NumpyAdapter()

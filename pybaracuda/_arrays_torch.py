@@ -10,7 +10,10 @@ from functools import lru_cache
 from math import inf, nan
 from typing import Any
 
-from ._arrays import DTYPE_NAMES, HOST, Adapter, Operand, fill_boxes
+import numpy as np
+
+from ._arrays import DTYPE_NAMES, HOST, Adapter, Operand, fill_boxes, numpy_dtype
+from ._float_environment import DefaultFloatEnvironment
 
 __all__ = ["TorchAdapter", "adapter", "check_type"]
 
@@ -54,7 +57,16 @@ class TorchAdapter(Adapter):
             raise ValueError(f"{name}: the tensor is on device {array.device}; wanted cpu or cuda")
         token = self._tokens.get(dtype) or str(dtype).removeprefix("torch.")
         strides = None if array.is_contiguous() else array.stride()
-        return Operand(name, array, self, array.data_ptr(), tuple(array.shape), strides, token, device, False)
+        try:
+            pointer = array.data_ptr()
+        except RuntimeError:
+            pointer = 0
+        if not pointer and array.numel():
+            raise TypeError(
+                f"{name}: the tensor has no memory of its own; call this function outside torch.func transforms, on "
+                "plain tensors"
+            )
+        return Operand(name, array, self, pointer, tuple(array.shape), strides, token, device, False)
 
     def empty(self, like: Operand, shape: tuple[int, ...], dtype: str, stream: int) -> tuple[int, Any]:
         if dtype != like.dtype:
@@ -78,17 +90,34 @@ class TorchAdapter(Adapter):
         return self.read(operand.name, operand.array.detach().contiguous())
 
     def cast(self, operand: Operand, dtype: str, stream: int) -> Operand:
-        array = operand.array.detach().to(self._dtypes[dtype], memory_format=self._torch.contiguous_format)
-        return self.read(operand.name, array)
+        return self.read(operand.name, self._converted(operand.array.detach(), dtype))
+
+    def _converted(self, array: Any, dtype: str) -> Any:
+        """Copy into a dense tensor of another dtype.
+
+        On the host NumPy converts between the wide floats, whose subnormal numbers a processor may flush: torch's
+        worker threads keep the mode of the thread that started them, whatever its mode has become.
+        """
+        torch = self._torch
+        if array.is_cpu and "f64" in (dtype, self._tokens.get(array.dtype)):
+            if array.dtype == torch.bfloat16:
+                array = array.float()
+            if array.dtype.is_floating_point:
+                step = numpy_dtype("f32" if dtype == "bf16" else dtype)
+                with np.errstate(over="ignore", invalid="ignore"), DefaultFloatEnvironment():
+                    array = torch.from_numpy(array.numpy().astype(step, order="C"))
+        return array.to(self._dtypes[dtype], memory_format=torch.contiguous_format)
 
     def narrow(self, wide: Operand, dtype: str, target: Operand | None, stream: int) -> Any:
-        array = self.cast(wide, dtype, stream).array if target is None else target.array.copy_(wide.array)
+        array = self._converted(wide.array, dtype)
+        if target is not None:
+            array = target.array.copy_(array)
         # torch's converters make a NaN of all ones: without the sign on CUDA, with it on the CPU in bfloat16.
         return self._torch.nan_to_num_(array, nan=nan, posinf=inf, neginf=-inf)
 
     def join_boxes(self, boxes: Sequence[Any], dtype: str) -> Any:
         rows = self._torch.empty((sum(map(len, boxes)), 5), dtype=self._dtypes[dtype], device=boxes[0].device)
-        return fill_boxes(rows, [each.detach() for each in boxes])
+        return fill_boxes(rows, [self._converted(each.detach(), dtype) for each in boxes])
 
     def current_stream(self, device: int) -> int:
         if self._raw_stream is not None:

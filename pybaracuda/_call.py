@@ -11,9 +11,12 @@ from collections.abc import Sequence
 from operator import index
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from ._arrays import HOST, Operand, dtype_name, item_bytes, read, stream_handle
-from ._descriptor import Descriptor, PlanPreference, whole_or_float
-from ._errors import UnsupportedError
+from ._descriptor import Descriptor, PlanPreference, exact_float, whole_or_float
+from ._errors import UnsupportedError, shown
+from ._float_environment import is_zero
 from ._plan import Plan
 
 __all__ = [
@@ -39,16 +42,16 @@ _WIDTH_ORDER = {"f16": 0, "bf16": 0, "f32": 1, "f64": 2}
 _PREFERENCES = {"cpu": PlanPreference(prefer_backend="cpu"), "cuda": PlanPreference(prefer_backend="cuda")}
 # How many combinations of shapes and dtypes each function remembers.
 MOST_COMBINATIONS = 256
+# Steps of NumPy's exact comparison of strided memory, of which C takes as many.
+_MOST_OVERLAP_WORK = 1 << 16
+_TooHardError: Any = getattr(np, "exceptions", np).TooHardError  # NumPy 1.24 has it at its top
 
 
 def number(name: str, value: Any) -> float:
     """Convert a real scalar argument to float; -0.0 becomes 0.0, so that equal arguments are the same problem."""
-    if type(value) is float:
-        return value + 0.0
-    try:
-        return float(value + 0.0)
-    except TypeError:
-        raise TypeError(f"{name}: wanted a number, got {type(value).__name__}") from None
+    if type(value) is not float:
+        value = exact_float(name, value)
+    return value if value or not is_zero(value) else 0.0
 
 
 def whole(name: str, value: Any) -> int:
@@ -61,12 +64,7 @@ def whole(name: str, value: Any) -> int:
 
 def real(name: str, value: Any) -> float | int:
     """Convert a real scalar argument to int if it is an integer, else to float; its bits are kept."""
-    try:
-        if isinstance(value, str | bytes):
-            raise TypeError
-        return whole_or_float(value)
-    except TypeError:
-        raise TypeError(f"{name}: wanted a number, got {type(value).__name__}") from None
+    return whole_or_float(name, value)
 
 
 def flag(name: str, value: Any) -> bool:
@@ -75,7 +73,7 @@ def flag(name: str, value: Any) -> bool:
         return value is True
     if type(value).__name__ in ("bool_", "bool", "int") and value in (0, 1):
         return bool(value)
-    raise TypeError(f"{name}: wanted a bool, got {value!r}")
+    raise TypeError(f"{name}: wanted a bool, got {shown(value)}")
 
 
 def extent_pair(name: str, value: Any) -> tuple[int, int]:
@@ -95,7 +93,7 @@ def whole_tuple(name: str, value: Any) -> tuple[int, ...]:
     try:
         return tuple(index(each) for each in value)
     except TypeError:
-        raise TypeError(f"{name}: wanted a sequence of int, got {value!r}") from None
+        raise TypeError(f"{name}: wanted a sequence of int, got {shown(value)}") from None
 
 
 def check_rank(name: str, shape: tuple[int, ...], wanted: str, rank: int) -> None:
@@ -293,7 +291,7 @@ class Prepared:
             target = None
             if out is not None:
                 target = self._given(position, out, primary, inputs, stream)
-                self._check_overlap(target, targets, None)
+                _check_overlap(target, targets, None)
             if target is not None and output.dtype == output.given:
                 pointer, memory = target.pointer, None
             else:
@@ -336,21 +334,51 @@ class Prepared:
             raise ValueError(f"{name}: the array is not contiguous")
         if output.dtype != output.given and target.adapter is not primary.adapter:
             raise TypeError(f"{name}: a gradient in {dtype_name(output.given)} needs a {primary.adapter.kind} array")
-        self._check_overlap(target, inputs, self._in_place)
+        if output.dtype == output.given:
+            # Else the kernel writes other memory, and what is rounded into `out` is written after all was read.
+            _check_overlap(target, inputs, self._in_place)
         return target
 
-    @staticmethod
-    def _check_overlap(target: Operand, others: Sequence[Operand | None], in_place: int | None) -> None:
-        """Refuse an output that shares memory with another operand, unless it is the one at `in_place`, whole."""
-        low, high = target.byte_range(item_bytes(target.dtype) or 1)
-        for position, operand in enumerate(others):
-            if operand is None:
-                continue
-            start, end = operand.byte_range(item_bytes(operand.dtype) or 1)
-            if start >= high or low >= end or start == end or low == high:
-                continue
-            if position != in_place or start != low or operand.dtype != target.dtype:
-                raise ValueError(f"{target.name} shares memory with {operand.name}")
+
+class _Places:
+    """Where an operand's elements stand, as NumPy takes it; nobody reads them, so the memory may be a device's."""
+
+    def __init__(self, operand: Operand, width: int) -> None:
+        self.__array_interface__ = {
+            "version": 3,
+            "data": (operand.pointer, True),
+            "shape": operand.shape,
+            "strides": tuple(stride * width for stride in operand.element_strides()),
+            "typestr": f"|V{width}",
+        }
+
+
+def _share_an_element(one: Operand, other: Operand) -> bool:
+    """Tell whether two operands have an element in common, gaps between strides left out."""
+    widths = item_bytes(one.dtype) or 1, item_bytes(other.dtype) or 1
+    low, high = one.byte_range(widths[0])
+    start, end = other.byte_range(widths[1])
+    if start >= high or low >= end or start == end or low == high:
+        return False
+    if one.strides is None and other.strides is None:
+        return True
+    arrays = np.asarray(_Places(one, widths[0])), np.asarray(_Places(other, widths[1]))
+    try:
+        return np.shares_memory(*arrays, max_work=_MOST_OVERLAP_WORK)  # type: ignore[arg-type]
+    except _TooHardError:
+        return True  # as C decides
+
+
+def _check_overlap(target: Operand, others: Sequence[Operand | None], in_place: int | None) -> None:
+    """Refuse an output that shares an element with another operand, unless it is the one at `in_place`, whole.
+
+    C refuses the same. Here the message can have the caller's names.
+    """
+    for position, operand in enumerate(others):
+        if operand is None or not _share_an_element(target, operand):
+            continue
+        if position != in_place or operand.pointer != target.pointer or operand.dtype != target.dtype:
+            raise ValueError(f"{target.name} shares memory with {operand.name}")
 
 
 def _place(operand: Operand) -> str:

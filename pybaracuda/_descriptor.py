@@ -10,8 +10,10 @@ from typing import Any, ClassVar
 import numpy as np
 
 from . import _abi
+from ._errors import shown
+from ._float_environment import DefaultFloatEnvironment
 
-__all__ = ["Descriptor", "PlanPreference", "PrecisionGuarantee", "Sku", "whole_or_float"]
+__all__ = ["Descriptor", "PlanPreference", "PrecisionGuarantee", "Sku", "exact_float", "whole_or_float"]
 
 
 @dataclass(frozen=True)
@@ -83,13 +85,36 @@ class PlanPreference:
     allow_sm90a: bool = True
     prefer_backend: str | None = None
 
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            value = _checked(field.name, str(field.type), getattr(self, field.name))
+            object.__setattr__(self, field.name, value)
+        if self.prefer_backend not in (None, "cpu", "cuda"):
+            raise ValueError(f"prefer_backend is {shown(self.prefer_backend)}; wanted None, 'cpu' or 'cuda'")
 
-def whole_or_float(value: Any) -> float | int:
+
+def exact_float(name: str, value: Any) -> float:
+    """Convert a real number to float, whatever the thread does with subnormal numbers."""
+    if type(value) is float:
+        return value
+    # float() would parse text, drop an imaginary part with a warning, and take arrays of one element.
+    if not isinstance(value, str | bytes | bytearray | complex | np.complexfloating) and not getattr(value, "ndim", 0):
+        try:
+            with DefaultFloatEnvironment():
+                return float(value)
+        except OverflowError:
+            raise ValueError(f"{name} is {shown(value)}; no float is as large") from None
+        except (TypeError, ValueError, RuntimeError):
+            pass
+    raise TypeError(f"{name}: wanted a number, got {type(value).__name__}")
+
+
+def whole_or_float(name: str, value: Any) -> float | int:
     """Convert a real number without losing the last digits of a large integer."""
     try:
         return index(value)
     except TypeError:
-        return float(value)
+        return exact_float(name, value)
 
 
 def _checked(name: str, annotation: str, value: Any) -> Any:
@@ -100,21 +125,19 @@ def _checked(name: str, annotation: str, value: Any) -> Any:
         if annotation.startswith("int"):
             return index(value)
         if annotation.startswith("float"):
-            if isinstance(value, str | bytes):
-                raise TypeError
-            return whole_or_float(value) if annotation.startswith("float | int") else float(value)
+            return whole_or_float(name, value) if annotation.startswith("float | int") else exact_float(name, value)
         if annotation == "bool":
             if value is True or value is False or (isinstance(value, np.bool_ | int) and int(value) in (0, 1)):
                 return bool(value)
             raise TypeError
-        if annotation == "str":
+        if annotation.startswith("str"):
             if isinstance(value, str):
                 return value
             raise TypeError
         return tuple(index(each) for each in value)
     except TypeError:
         wanted = annotation.replace("tuple[int, ...]", "a sequence of int")
-        raise TypeError(f"{name}: wanted {wanted}, got {value!r}") from None
+        raise TypeError(f"{name}: wanted {wanted}, got {shown(value)}") from None
 
 
 class Descriptor:

@@ -14,6 +14,8 @@ __all__ = [
     "WorkspaceTooSmallError",
 ]
 
+_MOST_SHOWN = 80
+
 
 class BaracudaError(Exception):
     """Base of every error that this package defines.
@@ -102,6 +104,18 @@ _BY_STATUS: dict[int, type[BaracudaError]] = {
     3: UnsupportedError,
     5: InternalError,
 }
+
+
+def shown(value: object) -> str:
+    """Spell a value that an argument has, in few words whatever it is."""
+    if isinstance(value, int) and value.bit_length() > 128:
+        return f"an int of {value.bit_length()} bits"
+    try:
+        text = repr(value)
+    except ValueError:
+        # An integer inside of it has more digits than Python will spell.
+        return f"a {type(value).__name__}"
+    return text if len(text) <= _MOST_SHOWN else f"{text[: _MOST_SHOWN - 3]}..."
 
 
 def from_status(status: int, symbol: str, detail: str, *, needed: int = 0, got: int = 0) -> BaracudaError:

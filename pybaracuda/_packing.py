@@ -11,17 +11,22 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from . import _abi
-from ._descriptor import Descriptor
-from ._errors import InvalidProblemError
+from ._descriptor import Descriptor, exact_float
+from ._errors import InvalidProblemError, shown
+from ._float_environment import DefaultFloatEnvironment
 from ._library import Bits128, value_ctype
 
 __all__ = ["PackedProblem", "pack_problem"]
 
 _LIMITS = {"i32": (-(2**31), 2**31 - 1), "i64": (-(2**63), 2**63 - 1)}
 _HOST_TYPES: dict[str, Any] = {"i32": ctypes.c_int32, "i64": ctypes.c_int64}
-# The `struct` code of one element where it is passed by its address.
-_ELEMENT_CODES = {"f32": "f", "f64": "d", "f16": "H", "bf16": "H", "i32": "i", "i64": "q",
+# The `struct` code of one element where it is passed by its address; floats are packed as their bits.
+_ELEMENT_CODES = {"f32": "I", "f64": "Q", "f16": "H", "bf16": "H", "i32": "i", "i64": "q",
                   "b8": "B", "b16": "H", "b32": "I", "b64": "Q", "b128": "QQ"}  # fmt: skip
+_C_FLOATS: dict[str, Any] = {"f32": ctypes.c_float, "f64": ctypes.c_double}
+# Floats as their bits: `struct` would round again at every call, in whatever float mode the caller's thread is then.
+# Pointers as unsigned integers, which a negative one is not.
+_AS_INTEGERS = str.maketrans("fdP", "IQQ")
 
 
 class PackedProblem(NamedTuple):
@@ -42,6 +47,11 @@ class PackedProblem(NamedTuple):
 
 def pack_problem(operator: _abi.Operator, variant: _abi.Variant, descriptor: Descriptor) -> PackedProblem:
     """Convert a descriptor's attributes, found by the names of the ABI table."""
+    with DefaultFloatEnvironment():
+        return _packed(operator, variant, descriptor)
+
+
+def _packed(operator: _abi.Operator, variant: _abi.Variant, descriptor: Descriptor) -> PackedProblem:
     arguments: list[Any] = []
     sizes: list[Any] = []
     before: list[Any] = []
@@ -63,13 +73,17 @@ def pack_problem(operator: _abi.Operator, variant: _abi.Variant, descriptor: Des
             packed = (ctypes.addressof(value),)
         else:
             ctype = value_ctype(parameter, variant)
-            packed = _scalar(operator.name, parameter.name, ctype, getattr(descriptor, parameter.name))
-            value = Bits128(*packed) if ctype == "b128" else packed[0]
+            packed = _scalar(operator.name, parameter, ctype, getattr(descriptor, parameter.name))
+            value = packed[0]
+            if ctype == "b128":
+                value = Bits128(*packed)
+            elif ctype in _C_FLOATS:
+                value = _C_FLOATS[ctype].from_buffer_copy(struct.pack(f"@{_ELEMENT_CODES[ctype]}", value))
         (constants if None in arguments else before).extend(packed)
         arguments.append(value)
         if parameter.name != "value":
             sizes.append(value)
-    codes = variant.block_format[1:]
+    codes = variant.block_format[1:].translate(_AS_INTEGERS)
     # "0P" pads the prefix to the alignment at which the first pointer stands.
     prefix = struct.pack(f"@{codes[: len(before)]}0P", *before)
     tail = struct.Struct(f"@{codes[len(before) :]}")
@@ -84,14 +98,14 @@ def _options(
     for field in parameter.fields:
         value = getattr(descriptor, f"option_{field.name}")
         if isinstance(field, _abi.Scalar):
-            fields += _scalar(operator, field.name, field.ctype, value)
+            fields += _scalar(operator, field, field.ctype, value)
         elif value is None:
             fields.append(0)
         else:
             element = variant.types["T"]
-            kept.append(_memory(struct.pack(_ELEMENT_CODES[element], *_scalar(operator, field.name, element, value))))
+            kept.append(_memory(struct.pack(_ELEMENT_CODES[element], *_scalar(operator, field, element, value))))
             fields.append(ctypes.addressof(kept[-1]))
-    return _memory(struct.pack(parameter.format, *fields))
+    return _memory(struct.pack(parameter.format.translate(_AS_INTEGERS), *fields))
 
 
 def _memory(content: bytes) -> Any:
@@ -101,35 +115,47 @@ def _memory(content: bytes) -> Any:
     return words
 
 
-def _scalar(operator: str, name: str, ctype: str, value: Any) -> tuple[Any, ...]:
-    """Convert a scalar to what `struct` takes for its C type; an integer would be cut silently."""
+def _scalar(operator: str, parameter: _abi.Scalar | _abi.HostArray, ctype: str, value: Any) -> tuple[Any, ...]:
+    """Convert a scalar to what `struct` takes, floats to their bits; it would cut an integer silently."""
+    name = parameter.name
     if ctype in _LIMITS:
         low, high = _LIMITS[ctype]
         if not low <= value <= high:
-            raise InvalidProblemError(f"{operator}: {name} is {value}; wanted {low}..{high}")
+            wanted = _range(ctype, parameter)
+            raise InvalidProblemError(f"{operator}: {name} is {shown(value)}; wanted {wanted}")
         return (int(value),)
     if ctype.startswith("b") and ctype != "bf16":
         bits = int(ctype[1:])
         if not 0 <= value < 1 << bits or value != int(value):
-            raise InvalidProblemError(f"{operator}: {name} is {value}; wanted the bit pattern of {bits} bits")
+            raise InvalidProblemError(f"{operator}: {name} is {shown(value)}; wanted the bit pattern of {bits} bits")
         pattern = int(value)
         return (pattern,) if bits <= 64 else (pattern & (1 << 64) - 1, pattern >> 64)
-    return (_float(ctype, value),)
+    try:
+        return (_float_bits(ctype, exact_float(name, value)),)
+    except ValueError as error:
+        raise InvalidProblemError(f"{operator}: {error}") from None
 
 
-def _float(ctype: str, value: Any) -> Any:
-    """Round to a float type; the 16-bit ones are passed as their bits."""
+def _range(ctype: str, parameter: _abi.Scalar | _abi.HostArray) -> str:
+    """Spell the numbers that a parameter takes: what its type holds, and what the ABI table says."""
+    low, high = _LIMITS[ctype]
+    most = parameter.high if isinstance(parameter, _abi.Scalar) else None
+    return f"{low if parameter.low is None else parameter.low}..{high if most is None else most}"
+
+
+def _float_bits(ctype: str, value: float) -> int:
+    """Round to a float type and answer the bits."""
     if ctype == "f64":
-        return float(value)
+        return int.from_bytes(struct.pack("<d", value), "little")
     with np.errstate(over="ignore"):
         narrow = np.float16(value) if ctype == "f16" else np.float32(value)
-    if ctype == "f32":
-        return float(narrow)
     if ctype == "f16":
         return int(narrow.view(np.uint16))
+    bits = int(narrow.view(np.uint32))
+    if ctype == "f32":
+        return bits
     # bf16: round to nearest even on the upper half of the f32 bits; a NaN keeps its sign and becomes quiet. Where
     # rounding to f32 made a tie, the value itself lies on one side of it.
-    bits = int(narrow.view(np.uint32))
     if value != value:
         return bits >> 16 | 0x0040
     if bits & 0xFFFF == 0x8000 and float(narrow) != value:
@@ -141,5 +167,6 @@ def _host_array(operator: str, parameter: _abi.HostArray, values: tuple[int, ...
     low, high = _LIMITS[parameter.ctype]
     for value in values:
         if not low <= value <= high:
-            raise InvalidProblemError(f"{operator}: {parameter.name} holds {value}; wanted {low}..{high}")
+            wanted = _range(parameter.ctype, parameter)
+            raise InvalidProblemError(f"{operator}: {parameter.name} holds {shown(value)}; wanted {wanted}")
     return (_HOST_TYPES[parameter.ctype] * max(len(values), 1))(*values)

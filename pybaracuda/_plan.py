@@ -4,8 +4,10 @@
 from __future__ import annotations
 
 import platform
+import struct
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
+from dataclasses import fields
 from functools import lru_cache, partial
 from typing import Any, ClassVar, TypeVar
 
@@ -14,7 +16,16 @@ from ._arrays import HOST, Operand, read, stream_handle
 from ._descriptor import Descriptor, PlanPreference, PrecisionGuarantee, Sku
 from ._errors import BackendUnavailableError, UnsupportedError
 from ._packing import PackedProblem, pack_problem
-from ._tensor_spec import TensorSpec, buffer_device, check_array, is_buffer, memory_of, tensor_spec, too_small
+from ._tensor_spec import (
+    TensorSpec,
+    buffer_device,
+    check_array,
+    is_buffer,
+    memory_of,
+    raw_memory,
+    tensor_spec,
+    too_small,
+)
 
 __all__ = ["BoundCall", "Plan"]
 
@@ -22,15 +33,36 @@ __all__ = ["BoundCall", "Plan"]
 _MOST_PLANS = 1024
 _DEFAULT_PREFERENCE = PlanPreference()
 
+Self = TypeVar("Self", bound="_Immutable")
 P = TypeVar("P", bound="Plan")
 Scope = Callable[[], AbstractContextManager[None]]
 
 
-class Plan:
+class _Immutable:
+    """What is shared by all who hold it: nothing of it can be set or deleted, and its copy is itself."""
+
+    __slots__ = ("__weakref__",)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        raise AttributeError(f"a {type(self).__name__} is immutable: {name} cannot be set")
+
+    def __delattr__(self, name: str) -> None:
+        raise AttributeError(f"a {type(self).__name__} is immutable: {name} cannot be deleted")
+
+    def __copy__(self: Self) -> Self:
+        return self
+
+    def __deepcopy__(self: Self, memo: Any) -> Self:
+        return self
+
+
+class Plan(_Immutable):
     """One problem, ready to run any number of times.
 
     Make plans with :meth:`select`. A plan is immutable, holds no tensor and no stream, and may be used by any number of
-    threads and streams at once.
+    threads and streams at once. Plans are equal when they are of one class, problem (to the bit), preference and
+    backend. A pickled plan is selected anew where it is read, which raises BackendUnavailableError if its backend's
+    library is not there.
 
     Attributes
     ----------
@@ -88,8 +120,20 @@ class Plan:
     def __init__(self) -> None:
         raise TypeError(f"make a plan with {type(self).__name__}.select(descriptor)")
 
-    def __setattr__(self, name: str, value: Any) -> None:
-        raise AttributeError(f"a plan is immutable: {name} cannot be set")
+    def __eq__(self, other: object) -> bool:
+        return self is other or (isinstance(other, Plan) and self._identity() == other._identity())
+
+    def __hash__(self) -> int:
+        return hash(self._identity())
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _restored, (type(self), self.descriptor, self.backend, self.preference)
+
+    def _identity(self) -> tuple[Any, ...]:
+        """Answer what makes two plans equal; floats as their bits, by which -0.0 is not 0.0 and a NaN is itself."""
+        values = [getattr(self.descriptor, field.name) for field in fields(self.descriptor)]
+        bits = [struct.pack("d", value) if isinstance(value, float) else value for value in values]
+        return (type(self), type(self.descriptor), *bits, self.backend, self.preference)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} on {self.backend}: {self.descriptor}>"
@@ -124,6 +168,8 @@ class Plan:
             raise TypeError(f"descriptor: wanted a {cls.descriptor_type.__name__}, got a {type(descriptor).__name__}")
         if preference is None:
             preference = _DEFAULT_PREFERENCE
+        elif not isinstance(preference, PlanPreference):
+            raise TypeError(f"preference: wanted a PlanPreference, got a {type(preference).__name__}")
         backend = preference.prefer_backend
         if backend is None:
             backend = "cpu" if stream is None else "cuda"
@@ -248,7 +294,9 @@ class Plan:
             except KeyError:
                 raise self._wrong_names(tensors) from None
             if type(value) is tuple:
-                pointer, nbytes = value
+                pointer, nbytes = value if len(value) == 2 else raw_memory(spec.name, value)
+                if type(nbytes) is not int or nbytes < spec.nbytes:
+                    pointer, nbytes = raw_memory(spec.name, value)
                 if nbytes < spec.nbytes:
                     raise too_small(spec, nbytes // _abi.DTYPE_BYTES[spec.dtype])
             elif is_buffer(value):
@@ -277,7 +325,14 @@ class Plan:
             if first is not None and _machine.device_scope(first.device, handle) is not None:
                 scope = partial(_machine.on_device, first.device)
         scratch, scratch_bytes = (0, 0) if workspace is None else memory_of("workspace", workspace)
-        return self._prefix + self._pack(*pointers, *self._constants, scratch, scratch_bytes, handle), scope
+        try:
+            return self._prefix + self._pack(*pointers, *self._constants, scratch, scratch_bytes, handle), scope
+        except struct.error:
+            # A raw pointer that is no address. Nothing else has not been checked.
+            for spec in self.tensors:
+                if type(tensors[spec.name]) is tuple:
+                    raw_memory(spec.name, tensors[spec.name])
+            raise
 
     def _check_place(self, name: str, device: int) -> None:
         if (device == HOST) != (self.backend == "cpu"):
@@ -294,8 +349,10 @@ class Plan:
         return TypeError(f"tensors: {'; '.join(parts)}; wanted {', '.join(wanted)}")
 
 
-class BoundCall:
+class BoundCall(_Immutable):
     """A plan with its tensors, stream and workspace settled. Calling it runs the plan, from any thread.
+
+    It is immutable, and its copies are itself: what it holds are addresses, which also cannot be pickled.
 
     Attributes
     ----------
@@ -304,13 +361,24 @@ class BoundCall:
 
     __slots__ = ("_alive", "_block", "_function", "_scope", "_workspace", "plan")
 
+    plan: Plan
+    _block: bytes
+    _function: Callable[[bytes], int]
+    _scope: Scope | None
+    _workspace: Any
+    _alive: Any
+
     def __init__(self, plan: Plan, block: bytes, scope: Scope | None, workspace: Any, alive: Any) -> None:
-        self.plan = plan
-        self._block = block
-        self._function = plan._function
-        self._scope = scope
-        self._workspace = workspace
-        self._alive = alive
+        put = object.__setattr__
+        put(self, "plan", plan)
+        put(self, "_block", block)
+        put(self, "_function", plan._function)
+        put(self, "_scope", scope)
+        put(self, "_workspace", workspace)
+        put(self, "_alive", alive)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        raise TypeError("a BoundCall holds addresses of this process; pickle its plan")
 
     def __call__(self) -> None:
         """Run the plan once more, with the tensors' present contents."""
@@ -321,6 +389,12 @@ class BoundCall:
                 status = self._function(self._block)
         if status:
             raise self.plan._error(status, self._workspace)
+
+
+def _restored(cls: type[Plan], descriptor: Descriptor, backend: str, preference: PlanPreference) -> Plan:
+    """Select the plan that was pickled, on the backend that it had then."""
+    plan: Plan = _build(cls, descriptor, descriptor.cache_key, backend, preference)  # type: ignore[arg-type]
+    return plan
 
 
 def _check_problem(plan: Plan) -> None:

@@ -10,9 +10,18 @@ from typing import Any, NamedTuple
 from . import _abi
 from ._arrays import HOST, Operand, dense_strides, dtype_name, item_bytes, read
 from ._descriptor import Descriptor
-from ._errors import BufferTooSmallError
+from ._errors import BufferTooSmallError, shown
 
-__all__ = ["TensorSpec", "buffer_device", "check_array", "is_buffer", "memory_of", "tensor_spec", "too_small"]
+__all__ = [
+    "TensorSpec",
+    "buffer_device",
+    "check_array",
+    "is_buffer",
+    "memory_of",
+    "raw_memory",
+    "tensor_spec",
+    "too_small",
+]
 
 
 class TensorSpec(NamedTuple):
@@ -86,11 +95,21 @@ def buffer_device(buffer: Any, backend: str) -> int:
     return max(buffer.device_id, 0) if buffer.is_device_accessible else HOST
 
 
+def raw_memory(name: str, value: tuple[Any, ...]) -> tuple[int, int]:
+    """Check a raw pair (pointer, nbytes)."""
+    try:
+        pointer, nbytes = map(index, value)
+    except (TypeError, ValueError):
+        raise TypeError(f"{name}: wanted (pointer, nbytes), two int; got {shown(value)}") from None
+    if not (0 <= pointer < 1 << 64 and 0 <= nbytes < 1 << 64):
+        raise ValueError(f"{name}: wanted (pointer, nbytes), neither negative, in 64 bits; got {shown(value)}")
+    return pointer, nbytes
+
+
 def memory_of(name: str, value: Any) -> tuple[int, int]:
     """Answer address and bytes of a raw pair, a Buffer or a dense array."""
     if type(value) is tuple:
-        pointer, nbytes = value
-        return index(pointer), index(nbytes)
+        return raw_memory(name, value)
     if is_buffer(value):
         return int(value.handle), int(value.size)
     operand = read(name, value)

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
@@ -16,8 +16,9 @@ import numpy as np
 from . import _call
 from ._arrays import Operand, dense_strides, dtype_name, item_bytes, numpy_dtype, read
 from ._call import FLOATS, MOST_COMBINATIONS, Output, Prepared
-from ._descriptor import Descriptor, PrecisionGuarantee
-from ._errors import InvalidProblemError
+from ._descriptor import Descriptor, PrecisionGuarantee, exact_float
+from ._errors import InvalidProblemError, shown
+from ._float_environment import DefaultFloatEnvironment
 from ._plan import Plan
 
 __all__ = ["PadBackwardDescriptor", "PadBackwardPlan", "PadDescriptor", "PadPlan", "pad", "pad_backward"]
@@ -27,8 +28,8 @@ _MODES = ("constant", "reflect", "replicate", "circular", "symmetric")
 
 
 def _check_mode(mode: str) -> None:
-    if mode not in _MODES:
-        raise ValueError(f"mode is {mode!r}; wanted one of {', '.join(map(repr, _MODES))}")
+    if not isinstance(mode, str) or mode not in _MODES:
+        raise ValueError(f"mode is {shown(mode)}; wanted one of {', '.join(map(repr, _MODES))}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +106,7 @@ class PadDescriptor(_PadProblem):
     element : {"f32", "f64", "f16", "bf16", "b8", "b16", "b32", "b64", "b128"}
         Dtype, or a width: only the value depends on more.
     input_strides, output_strides : tuple of int, optional
-        In elements; None is dense. No output stride may be 0 where the extent is above 1.
+        In elements; None is dense. No two elements of the output may be in one place.
 
     Raises
     ------
@@ -155,7 +156,7 @@ class PadBackwardDescriptor(_PadProblem):
         As in the forward call.
     element : {"f32", "f64", "f16", "bf16"}
     grad_output_strides, grad_input_strides : tuple of int, optional
-        In elements; None is dense. No stride of grad_input may be 0 where the extent is above 1.
+        In elements; None is dense. No two elements of grad_input may be in one place.
 
     Raises
     ------
@@ -198,6 +199,10 @@ def _padded(shape: tuple[int, ...], low: tuple[int, ...], high: tuple[int, ...])
     return tuple(sum(each) for each in zip(shape, low, high, strict=True))
 
 
+def _cropped(shape: tuple[int, ...], low: tuple[int, ...], high: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(extent - before - after for extent, before, after in zip(shape, low, high, strict=True))
+
+
 class PadPlan(Plan):
     """Tensors ``input`` [input_shape] and ``output`` [output_shape]."""
 
@@ -233,7 +238,7 @@ def _pads(name: str, value: Any, rank: int) -> tuple[int, ...]:
     try:
         pads = _call.whole_tuple(name, value)
     except TypeError:
-        raise TypeError(f"{name}: wanted an int or a sequence of int, got {value!r}") from None
+        raise TypeError(f"{name}: wanted an int or a sequence of int, got {shown(value)}") from None
     if len(pads) != rank:
         raise ValueError(f"{name} has {len(pads)} entries; the array has {rank} axes")
     return pads
@@ -251,16 +256,16 @@ def _element(name: str, dtype: str) -> str:
 
 def _pattern(value: Any, dtype: str) -> int:
     """Convert the padding value to the bits of a dtype that has no C type of its own."""
-    with np.errstate(over="ignore", invalid="ignore"):
+    with np.errstate(over="ignore", invalid="ignore"), DefaultFloatEnvironment():
         try:
             held = np.asarray(value).astype(numpy_dtype(dtype))
-        except (TypeError, ValueError, OverflowError):
-            raise TypeError(f"value: wanted a number for {dtype_name(dtype)}, got {value!r}") from None
-    if held.shape != ():
-        raise TypeError(f"value: wanted a number, got {value!r}")
-    if held.dtype.kind in "iub" and held.item() != value:
-        raise ValueError(f"value is {value!r}, which {dtype_name(dtype)} cannot hold")
-    return int.from_bytes(held.tobytes(), "little")
+        except (TypeError, ValueError, RuntimeError, OverflowError):
+            raise TypeError(f"value: wanted a number for {dtype_name(dtype)}, got {shown(value)}") from None
+        if held.shape != () or value is None:
+            raise TypeError(f"value: wanted a number, got {shown(value)}")
+        if held.dtype.kind in "iub" and held.item() != value:
+            raise ValueError(f"value is {shown(value)}, which {dtype_name(dtype)} cannot hold")
+        return int.from_bytes(held.tobytes(), "little")
 
 
 def _value_key(value: Any, dtype: str) -> bytes | int:
@@ -268,7 +273,7 @@ def _value_key(value: Any, dtype: str) -> bytes | int:
     if isinstance(value, str | bytes):
         raise TypeError(f"value: wanted a number, got {type(value).__name__}")
     if dtype in FLOATS:
-        return struct.pack("d", float(value))
+        return struct.pack("d", exact_float("value", value))
     return _pattern(value, dtype)
 
 
@@ -310,7 +315,7 @@ def _prepare_backward(
     out_strides: tuple[int, ...] | None,
 ) -> Prepared:
     element = _call.element_of("grad_output", dtype, FLOATS)
-    input_shape = _padded(shape, tuple(-each for each in low), tuple(-each for each in high))
+    input_shape = _cropped(shape, low, high)
     if any(extent < 0 for extent in input_shape):
         raise InvalidProblemError(
             f"grad_output has shape {shape}, smaller than pad_low {low} and pad_high {high} together"
@@ -322,12 +327,25 @@ def _prepare_backward(
     return Prepared(plan, [Output(input_shape, element, element)], strided=True)
 
 
-def _strides_of(out: Any, rank: int) -> tuple[int, ...] | None:
-    """Answer an `out=` array's strides where they are not dense; its other properties are checked at the launch."""
+def _strides_of(out: Any, shape: tuple[int, ...]) -> tuple[int, ...] | None:
+    """Answer the strides of an `out=` array of this shape where they are not dense; the launch checks the rest."""
     if out is None:
         return None
     target: Operand = read("out", out)
-    return target.strides if len(target.shape) == rank else None
+    return target.strides if target.shape == shape else None
+
+
+def _prepared_for(
+    prepare: Callable[..., Prepared], problem: tuple[Any, ...], strides: tuple[int, ...] | None
+) -> Prepared:
+    """Prepare a problem whose output has `strides`; what is wrong with these alone is wrong with `out`."""
+    if strides is None:
+        return prepare(*problem, None)
+    try:
+        return prepare(*problem, strides)
+    except InvalidProblemError as error:
+        prepare(*problem, None)
+        raise InvalidProblemError(f"out has strides {strides} in elements: {error.detail}") from None
 
 
 def pad(
@@ -356,7 +374,8 @@ def pad(
     value : number
         What mode constant adds, rounded to a float or complex dtype; integers and bool must hold it.
     out : array, optional
-        Array of the result's shape and the input's dtype and device; it may be strided. Not for JAX.
+        Array of the result's shape and the input's dtype and device; it may be strided, no two
+        elements in one place. Not for JAX.
     stream : int or object with ``__cuda_stream__``, optional
         CUDA only; None means the current stream of the input's framework.
 
@@ -387,8 +406,9 @@ def pad(
     low, high = _pads("pad_low", pad_low, rank), _pads("pad_high", pad_high, rank)
     dtype = operand.dtype
     key = _value_key(value, dtype) if mode == "constant" and item_bytes(dtype) is not None else 0
-    strides = _strides_of(out, rank)
-    prepared = _prepare(operand.device, operand.shape, operand.strides, dtype, low, high, mode, key, strides)
+    problem = (operand.device, operand.shape, operand.strides, dtype, low, high, mode, key)
+    strides = None if out is None else _strides_of(out, _padded(operand.shape, low, high))
+    prepared = _prepared_for(_prepare, problem, strides)
     return prepared.launch((operand,), (out,), stream)[0]
 
 
@@ -411,7 +431,8 @@ def pad_backward(
     pad_low, pad_high, mode
         As in the forward call.
     out : array, optional
-        Array of the gradient's dtype and device and the forward input's shape; it may be strided. Not for JAX.
+        Array of the gradient's dtype and device and the forward input's shape; it may be strided, no two
+        elements in one place. Not for JAX.
     stream : int or object with ``__cuda_stream__``, optional
         CUDA only; None means the current stream of the gradient's framework.
 
@@ -435,14 +456,8 @@ def pad_backward(
     _check_mode(mode)
     operand = read("grad_output", grad_output, stream)
     rank = len(operand.shape)
-    prepared = _prepare_backward(
-        operand.device,
-        operand.shape,
-        operand.strides,
-        operand.dtype,
-        _pads("pad_low", pad_low, rank),
-        _pads("pad_high", pad_high, rank),
-        mode,
-        _strides_of(out, rank),
-    )
+    low, high = _pads("pad_low", pad_low, rank), _pads("pad_high", pad_high, rank)
+    problem = (operand.device, operand.shape, operand.strides, operand.dtype, low, high, mode)
+    strides = None if out is None else _strides_of(out, _cropped(operand.shape, low, high))
+    prepared = _prepared_for(_prepare_backward, problem, strides)
     return prepared.launch((operand,), (out,), stream)[0]

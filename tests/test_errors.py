@@ -126,7 +126,7 @@ def test_internal_error_when_scratch_cannot_be_had() -> None:
     descriptor = pybaracuda.RoiAlignBackwardDescriptor(1, 1, 2**15, 2**15, 2**31 - 1, 2**14, 2**14, 1.0, 1, True)
     huge = pybaracuda.RoiAlignBackwardPlan.select(descriptor)
     assert huge.workspace_size > 2**47
-    tensors = {spec.name: (KEPT["grad_input"].ctypes.data, spec.nbytes) for spec in huge.tensors}
+    tensors = {spec.name: ((place + 1) << 61, spec.nbytes) for place, spec in enumerate(huge.tensors)}
     with pytest.raises(pybaracuda.InternalError, match="no memory for") as caught:
         huge.run(**tensors)
     assert caught.value.status == 5

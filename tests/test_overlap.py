@@ -11,10 +11,18 @@ import math
 import time
 from typing import Any
 
+import function_cases
 import numpy as np
 import pytest
 from native_memory import memory_for
+from numpy.lib.stride_tricks import as_strided
 from raw_abi import STATUS, Launch, Library, Symbol, Values, completed, symbols
+from tolerance import assert_same_bits
+
+import pybaracuda
+from pybaracuda import _call
+from pybaracuda._arrays import Operand
+from pybaracuda._arrays_numpy import NUMPY
 
 SYMBOLS = {symbol.name: symbol for symbol in symbols()}
 EXTENTS = (1, 1, 2, 2, 3, 4, 5, 7)
@@ -136,3 +144,107 @@ def test_a_source_and_a_destination_are_refused_exactly_when_they_share_a_byte(
             assert " shares memory with " in library.last_error()
     memory.free()
     assert min(seen.values()) > 200
+
+
+# ---- what the array functions and the plans make of it
+
+
+@pytest.mark.parametrize("function", ["pad", "pad_backward"])
+def test_an_out_whose_own_elements_overlap_is_refused(function: str) -> None:
+    call = getattr(pybaracuda, function)
+    values = np.arange(300 * 200, dtype=np.float32).reshape(300, 200)
+    memory = np.zeros(values.size, np.float32)
+    for strides in ((4, 4), (0, 4), (400, 4), (8, 12), (-4, 4)):
+        out = as_strided(memory[50_000 if min(strides) < 0 else 0 :], values.shape, strides)
+        with pytest.raises(pybaracuda.InvalidProblemError, match=r"out has strides .* the same place"):
+            call(values, 0, 0, out=out)
+        assert not memory.any()
+    # Irregular, and every element in its own place.
+    out = as_strided(memory, (3, 2), (8, 12))
+    assert (call(values[:3, :2], 0, 0, out=out) == values[:3, :2]).all()
+    # Of another shape than the result: that is what is wrong.
+    with pytest.raises(ValueError, match="out has shape"):
+        call(values, 0, 0, out=as_strided(memory, (3, 3), (4, 4)))
+
+
+def test_interleaved_views_are_no_overlap_and_views_that_meet_are(torch: Any) -> None:
+    for make in (lambda values: values, torch.from_numpy):
+        memory = make(np.arange(24, dtype=np.float32))
+        expected = memory[::2].tolist()
+        pybaracuda.pad(memory[::2], 0, 0, out=memory[1::2])
+        assert memory[1::2].tolist() == expected
+        with pytest.raises(ValueError, match="out shares memory with input"):
+            pybaracuda.pad(memory[:16:2], 0, 0, out=memory[8:16])
+        with pytest.raises(ValueError, match="out shares memory with input"):
+            pybaracuda.pad(memory[:12], 0, 0, out=memory[:12])
+        assert memory[1::2].tolist() == expected
+
+
+def test_an_input_that_is_converted_first_may_lie_under_the_output() -> None:
+    """The kernel sees a copy, made before it runs."""
+    memory = np.zeros(64, np.float32)
+    rows = memory[:40].reshape(10, 4)[::2]
+    rows[...] = np.arange(20).reshape(5, 4)
+    ids = np.array([0, 2, 0, 1, 1], np.int32)
+    expected = pybaracuda.segment_sum(rows.copy(), ids, 3)
+    result = pybaracuda.segment_sum(rows, ids, 3, out=memory[:12].reshape(3, 4))
+    assert_same_bits(result, expected)
+
+
+def test_an_output_that_is_rounded_afterwards_may_be_the_input() -> None:
+    """A 16-bit grid is widened, and its gradient narrowed: the kernel works on other memory than the caller's."""
+    case = function_cases.cases(np.float16)["grid_sample_backward"]
+    grid = case.arrays["grid"].astype(np.float16)
+    image, gradient = case(grid=grid.copy())
+    results = case(grid=grid, out=(None, grid))
+    assert results[1] is grid
+    assert_same_bits(results[0], image)
+    assert_same_bits(grid, gradient)
+    # Two outputs never share, rounded or not.
+    both = np.zeros(max(image.size, gradient.size), np.float16)
+    outs = (both[: image.size].reshape(image.shape), both[: gradient.size].reshape(gradient.shape))
+    with pytest.raises(ValueError, match=r"out\[1\] shares memory with out\[0\]"):
+        case(grid=grid, out=outs)
+
+
+def test_places_are_compared_without_being_read() -> None:
+    """As for device memory, whose addresses mean nothing to the host."""
+    operands = [
+        Operand(name, None, NUMPY, 1 << 40, (5, 7), strides, "f32", 0, False)
+        for name, strides in (("out", (14, 2)), ("input", (14, 2)))
+    ]
+    with pytest.raises(ValueError, match="out shares memory with input"):
+        _call._check_overlap(operands[0], operands[1:], None)
+    operands[1].pointer += 4
+    _call._check_overlap(operands[0], operands[1:], None)
+
+
+def test_plans_refuse_what_the_functions_refuse() -> None:
+    plan = pybaracuda.PadPlan.select(
+        pybaracuda.PadDescriptor((6,), (0,), (0,), input_strides=(2,), output_strides=(2,))
+    )
+    memory = np.arange(13, dtype=np.float32)
+    with pytest.raises(pybaracuda.InvalidProblemError, match="output shares memory with input"):
+        plan.run(input=memory[:11:2], output=memory[2:13:2])
+    address = memory.ctypes.data
+    with pytest.raises(pybaracuda.InvalidProblemError, match="output shares memory with input"):
+        plan.run(input=(address, 44), output=(address + 8, 44))
+    plan.run(input=(address, 44), output=(address + 4, 44))
+    assert (memory[:12:2] == memory[1:12:2]).all()
+
+
+def test_an_elementwise_operator_works_in_place_and_only_there() -> None:
+    gradient = np.arange(12, dtype=np.float32).reshape(3, 4)
+    scale = np.array([2, 3, 4], np.float32)
+    descriptor = pybaracuda.DequantizePerChannelBackwardDescriptor((3, 4), 0)
+    plan = pybaracuda.DequantizePerChannelBackwardPlan.select(descriptor)
+    expected = gradient * scale[:, None]
+    memory = np.zeros(16, np.float32)
+    memory[:12] = gradient.ravel()
+    plan.run(scale=scale, grad_output=memory[:12].reshape(3, 4), grad_input=memory[:12].reshape(3, 4))
+    assert (memory[:12] == expected.ravel()).all()
+    for output in (memory[4:16], memory[1:13]):
+        with pytest.raises(pybaracuda.InvalidProblemError, match="grad_input shares memory with grad_output"):
+            plan.run(scale=scale, grad_output=memory[:12].reshape(3, 4), grad_input=output.reshape(3, 4))
+    with pytest.raises(pybaracuda.InvalidProblemError, match="grad_input shares memory with scale"):
+        plan.run(scale=memory[:3], grad_output=gradient, grad_input=memory[:12].reshape(3, 4))

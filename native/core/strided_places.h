@@ -133,8 +133,8 @@ struct SteppedAxis {
   int64_t step, last;
 };
 
-// Whether two index tuples that differ in axis `k`, by 1 to its last index, and in the axes before it, by anything, name
-// one place. Differences are counted from the other end, so that they are not negative; `reach` is that of all k + 1.
+// Whether two index tuples name one place that differ in axis `k`, by 1 to its last index, and in the axes before it,
+// by anything. Differences are counted from the other end, so that they are not negative; `reach` is that of all k + 1.
 [[gnu::noinline]] inline Answer meet_along(const SteppedAxis* axes, int k, int64_t reach) {
   BoundedSum sum;
   for (int j = 0; j < k; ++j) sum.add(axes[j].step, BoundedSum::Wide{2} * axes[j].last);

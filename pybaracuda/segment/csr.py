@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from .._errors import shown
 from .documentation import NUMBER_ROWS, PER_ROW, documented
 from .gradients import selection_backward
 from .operation import inputs_of, run
@@ -16,8 +17,8 @@ _REDUCE = ("sum", "mean", "max", "min", "prod", "logsumexp", "softmax")
 
 
 def _check_reduce(reduce: str) -> None:
-    if reduce not in _REDUCE:
-        raise ValueError(f"reduce is {reduce!r}; wanted one of {', '.join(_REDUCE)}")
+    if not isinstance(reduce, str) or reduce not in _REDUCE:
+        raise ValueError(f"reduce is {shown(reduce)}; wanted one of {', '.join(_REDUCE)}")
 
 
 @documented(

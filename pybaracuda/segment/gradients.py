@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from .._errors import shown
 from .documentation import PER_ROW, documented
 from .operation import form_of, run
 
@@ -24,8 +25,8 @@ __all__ = [
 
 def selection_backward(operation: str, input: Any, arg: Any, ties: str) -> tuple[str, Any]:
     """Choose the gradient of a maximum or minimum, and which array it takes: the values, or the rows that hold them."""
-    if ties not in ("first", "even"):
-        raise ValueError(f"ties is {ties!r}; wanted 'first' or 'even'")
+    if not isinstance(ties, str) or ties not in ("first", "even"):
+        raise ValueError(f"ties is {shown(ties)}; wanted 'first' or 'even'")
     if arg is None:
         if input is None:
             raise TypeError("input: wanted an array (or arg instead), got NoneType")

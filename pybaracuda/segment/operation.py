@@ -13,6 +13,7 @@ from .. import _call
 from .._abi import OPERATORS, Tensor
 from .._arrays import read
 from .._call import FLOATS, MOST_COMBINATIONS, Output, Prepared
+from .._errors import shown
 from .plans import operator_name, plan_of
 
 __all__ = ["form_of", "inputs_of", "run"]
@@ -123,8 +124,11 @@ def _prepare(
     _call.check_rank(operator.index_name, shape, "[num_segments + 1]" if form == "csr" else "[N]", 1)
     cast = _ID_CASTS[dtype]
     index = cast or dtype
+    by_rows = [name for name in (leading, *operator.inputs) if name in operator.by_rows and name in arrays]
+    named_rows = shape[0]
     if form != "csr":
-        num_rows = shape[0]
+        # Each id names a row: of the first array that has rows, where one has.
+        num_rows = next((arrays[name][0][0] for name in by_rows if arrays[name][0]), named_rows)
     elif shape[0]:
         num_segments = shape[0] - 1
     else:
@@ -147,10 +151,14 @@ def _prepare(
         else:
             num_segments = shape[0] if num_segments is None else num_segments
             _call.check_shape(name, shape, (num_segments, *columns))
+    if form != "csr" and named_rows != num_rows:
+        raise ValueError(
+            f"{operator.index_name} has shape ({named_rows},); wanted ({num_rows},), one for each row of {by_rows[0]}"
+        )
     if num_rows is None:
         raise ValueError(f"num_rows: {operation} of offsets needs it")
     if num_segments is None or num_segments < 0:
-        raise ValueError(f"num_segments is {num_segments}; wanted at least 0")
+        raise ValueError(f"num_segments is {shown(num_segments)}; wanted at least 0")
     plan_type, descriptor_type = plan_of(operation)
     empty = struct.unpack("d", empty_value)[0] if isinstance(empty_value, bytes) else empty_value
     descriptor = descriptor_type(operation, num_rows, prod(columns), num_segments, form, element, index, empty)

@@ -9,7 +9,8 @@ from typing import Any, ClassVar
 
 from .. import _abi
 from .._descriptor import Descriptor
-from .._errors import InvalidProblemError, UnsupportedError
+from .._errors import InvalidProblemError, UnsupportedError, shown
+from .._float_environment import DefaultFloatEnvironment
 from .._plan import Plan
 
 __all__ = [
@@ -43,8 +44,8 @@ _MOVES = frozenset(
 
 def operator_name(operation: str, form: str) -> str:
     """Name the C functions of an operation, without their dtypes."""
-    if form not in FORMS:
-        raise InvalidProblemError(f"segment: form is {form!r}; wanted one of {', '.join(FORMS)}")
+    if not isinstance(form, str) or form not in FORMS:
+        raise InvalidProblemError(f"segment: form is {shown(form)}; wanted one of {', '.join(FORMS)}")
     name = f"{FORMS[form]}_{operation}"
     if operation == "gather":
         # The gradient of a sum under another name; only ids in any order have an operator for it.
@@ -150,15 +151,18 @@ class _Segments(_Indexed):
     def _held(self, value: float | int) -> float | int:
         """Convert the value of segments without rows to a number that the element's type can take."""
         if self.operation not in REDUCTIONS:
-            raise InvalidProblemError(f"segment: empty_value is {value}; {self.operation} has no value of a segment")
+            raise InvalidProblemError(
+                f"segment: empty_value is {shown(value)}; {self.operation} has no value of a segment"
+            )
         try:
-            if self.element not in ("i32", "i64"):
-                return float(value)
-            if value == int(value):
-                return int(value)
+            with DefaultFloatEnvironment():
+                if self.element not in ("i32", "i64"):
+                    return float(value)
+                if value == int(value):
+                    return int(value)
         except (ValueError, OverflowError):
             pass  # NaN and infinity are no integers, and an integer may be no float
-        raise InvalidProblemError(f"segment: empty_value is {value}, which {self.element} cannot hold")
+        raise InvalidProblemError(f"segment: empty_value is {shown(value)}, which {self.element} cannot hold")
 
     # Not a dataclass field: it follows from the others.
     @property

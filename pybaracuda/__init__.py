@@ -10,6 +10,10 @@ Notes on arrays, for every function:
 - Nothing is copied but what a function's text names: strided inputs where a kernel takes none, and conversions.
 - Kinds may be mixed on one device; the result has the first array argument's kind. Objects that speak only DLPack or
   the CUDA array interface give NumPy arrays on the host and cuda.core views on a device, which need pybaracuda[cuda].
+- An output that shares an element with another array, as the kernel sees them, or with itself, is refused. Gaps between
+  strides do not count; an input that is converted or copied first is other memory, and so is an output that is rounded
+  afterwards; only the elementwise `dequantize_per_channel_backward` may write where it reads, to the very same array.
+- Whatever a thread does with subnormal numbers, conversions of arrays and of scalars keep them.
 - A stream orders conversions and outputs too. On the host there is none.
 - torch: tensors that require grad are read as ``detach()`` would give them, and no gradient function is recorded.
 - JAX: concrete arrays only, no ``out=``. The host waits for the inputs, and on a GPU for the result.

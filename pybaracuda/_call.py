@@ -42,6 +42,8 @@ _WIDTH_ORDER = {"f16": 0, "bf16": 0, "f32": 1, "f64": 2}
 _PREFERENCES = {"cpu": PlanPreference(prefer_backend="cpu"), "cuda": PlanPreference(prefer_backend="cuda")}
 # How many combinations of shapes and dtypes each function remembers.
 MOST_COMBINATIONS = 256
+# No C argument is wider; beyond it not even a message could spell an integer.
+_MOST_WHOLE = 1 << 63
 # Steps of NumPy's exact comparison of strided memory, of which C takes as many.
 _MOST_OVERLAP_WORK = 1 << 16
 _TooHardError: Any = getattr(np, "exceptions", np).TooHardError  # NumPy 1.24 has it at its top
@@ -57,9 +59,12 @@ def number(name: str, value: Any) -> float:
 def whole(name: str, value: Any) -> int:
     """Convert an integer argument."""
     try:
-        return index(value)
+        number = index(value)
     except TypeError:
         raise TypeError(f"{name}: wanted an int, got {type(value).__name__}") from None
+    if -_MOST_WHOLE <= number < _MOST_WHOLE:
+        return number
+    raise ValueError(f"{name} is {shown(number)}; wanted one of at most 64 bits")
 
 
 def real(name: str, value: Any) -> float | int:
@@ -91,7 +96,10 @@ def extent_pair(name: str, value: Any) -> tuple[int, int]:
 def whole_tuple(name: str, value: Any) -> tuple[int, ...]:
     """Convert a sequence of integers."""
     try:
-        return tuple(index(each) for each in value)
+        numbers = tuple(index(each) for each in value)
+        if all(-_MOST_WHOLE <= number < _MOST_WHOLE for number in numbers):
+            return numbers
+        raise ValueError(f"{name} is {shown(value)}; wanted int of at most 64 bits")
     except TypeError:
         raise TypeError(f"{name}: wanted a sequence of int, got {shown(value)}") from None
 

@@ -12,7 +12,7 @@ from . import _call
 from ._arrays import read
 from ._call import FLOATS, MOST_COMBINATIONS, Output, Prepared
 from ._descriptor import Descriptor
-from ._errors import UnsupportedError
+from ._errors import UnsupportedError, shown
 from ._plan import Plan
 
 __all__ = [
@@ -111,11 +111,13 @@ def _check_options(mode: str, padding_mode: str, align_corners: bool) -> None:
         ("mode", mode, _MODES, "bilinear"),
         ("padding_mode", padding_mode, _PADDING_MODES, "zeros"),
     ):
+        if not isinstance(value, str):
+            raise TypeError(f"{name}: wanted one of {', '.join(map(repr, known))}, got {shown(value)}")
         if value == wired:
             continue
         if value in known:
             raise UnsupportedError(f"{name} {value!r} is not wired yet; wanted {wired!r}")
-        raise ValueError(f"{name} is {value!r}; wanted one of {', '.join(map(repr, known))}")
+        raise ValueError(f"{name} is {shown(value)}; wanted one of {', '.join(map(repr, known))}")
     if _call.flag("align_corners", align_corners):
         raise UnsupportedError("align_corners True is not wired yet; wanted False")
 

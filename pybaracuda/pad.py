@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
-from operator import index
 from typing import Any, ClassVar
 
 import numpy as np
@@ -48,6 +47,10 @@ class _PadProblem(Descriptor):
         _check_mode(self.mode)
         for name in ("pad_low", "pad_high"):
             self._check_length(name, getattr(self, name))
+            if any(not -(2**31) <= each < 2**31 for each in getattr(self, name)):
+                raise InvalidProblemError(
+                    f"{self.operator}: {name} is {shown(getattr(self, name))}; wanted {-(2**31)}..{2**31 - 1}"
+                )
         # Also in C, where pad_high and so the reason is not known.
         axes = zip(self.input_shape, self.pad_low, self.pad_high, strict=True)
         if any(extent + min(low, 0) + min(high, 0) < 0 for extent, low, high in axes):
@@ -231,10 +234,8 @@ class PadBackwardPlan(Plan):
 
 
 def _pads(name: str, value: Any, rank: int) -> tuple[int, ...]:
-    try:
-        return (index(value),) * rank
-    except TypeError:
-        pass
+    if hasattr(value, "__index__") and not getattr(value, "ndim", 0):
+        return (_call.whole(name, value),) * rank
     try:
         pads = _call.whole_tuple(name, value)
     except TypeError:

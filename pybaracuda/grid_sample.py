@@ -112,7 +112,7 @@ def _check_options(mode: str, padding_mode: str, align_corners: bool) -> None:
         ("padding_mode", padding_mode, _PADDING_MODES, "zeros"),
     ):
         if not isinstance(value, str):
-            raise TypeError(f"{name}: wanted one of {', '.join(map(repr, known))}, got {shown(value)}")
+            raise ValueError(f"{name} is {shown(value)}; wanted one of {', '.join(map(repr, known))}")
         if value == wired:
             continue
         if value in known:

@@ -47,10 +47,6 @@ class _PadProblem(Descriptor):
         _check_mode(self.mode)
         for name in ("pad_low", "pad_high"):
             self._check_length(name, getattr(self, name))
-            if any(not -(2**31) <= each < 2**31 for each in getattr(self, name)):
-                raise InvalidProblemError(
-                    f"{self.operator}: {name} is {shown(getattr(self, name))}; wanted {-(2**31)}..{2**31 - 1}"
-                )
         # Also in C, where pad_high and so the reason is not known.
         axes = zip(self.input_shape, self.pad_low, self.pad_high, strict=True)
         if any(extent + min(low, 0) + min(high, 0) < 0 for extent, low, high in axes):
@@ -245,6 +241,13 @@ def _pads(name: str, value: Any, rank: int) -> tuple[int, ...]:
     return pads
 
 
+def _check_pads(**pads: tuple[int, ...]) -> None:
+    """Refuse what C has no room for, before it shows in the sums of extents and pads."""
+    for name, value in pads.items():
+        if any(not -(2**31) <= each < 2**31 for each in value):
+            raise InvalidProblemError(f"{name} is {shown(value)}; wanted {-(2**31)}..{2**31 - 1}")
+
+
 def _element(name: str, dtype: str) -> str:
     """Answer the token under which a dtype is moved: its own, or its width."""
     if dtype in FLOATS:
@@ -259,7 +262,10 @@ def _pattern(value: Any, dtype: str) -> int:
     """Convert the padding value to the bits of a dtype that has no C type of its own."""
     with np.errstate(over="ignore", invalid="ignore"), DefaultFloatEnvironment():
         try:
-            held = np.asarray(value).astype(numpy_dtype(dtype))
+            given, wanted = np.asarray(value), numpy_dtype(dtype)
+            if given.dtype.kind == "c" and wanted.kind != "c":
+                raise TypeError  # the imaginary part would be dropped with a warning
+            held = given.astype(wanted)
         except (TypeError, ValueError, RuntimeError, OverflowError):
             raise TypeError(f"value: wanted a number for {dtype_name(dtype)}, got {shown(value)}") from None
         if held.shape != () or value is None:
@@ -290,6 +296,7 @@ def _prepare(
     value: bytes | int,
     out_strides: tuple[int, ...] | None,
 ) -> Prepared:
+    _check_pads(pad_low=low, pad_high=high)
     descriptor = PadDescriptor(
         shape,
         low,
@@ -315,6 +322,7 @@ def _prepare_backward(
     mode: str,
     out_strides: tuple[int, ...] | None,
 ) -> Prepared:
+    _check_pads(pad_low=low, pad_high=high)
     element = _call.element_of("grad_output", dtype, FLOATS)
     input_shape = _cropped(shape, low, high)
     if any(extent < 0 for extent in input_shape):

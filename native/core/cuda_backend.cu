@@ -13,8 +13,6 @@
 namespace baracuda {
 namespace {
 
-constexpr int kMaxDevices = 64;
-
 // What a pool keeps after its memory is freed. Above 0 because a pool that returns everything at each synchronisation
 // costs 69 us a call; the largest scratch of the shapes we tune for is well below this.
 constexpr uint64_t kKeptBytes = uint64_t{256} << 20;
@@ -42,20 +40,12 @@ Status enter_process() {
   return Status::kOk;
 }
 
-// Guards the first use of a device; later uses read the atomics alone.
-std::mutex devices_mutex;
+// Guards the first use of a device and of the driver's functions; later uses read the atomics alone. What fails is not
+// remembered: the next call tries again, since a full device may have room by then.
+std::mutex first_use_mutex;
 std::atomic<cudaMemPool_t> pools[kMaxDevices];
 std::atomic<bool> traits_known[kMaxDevices];
 DeviceTraits traits_of[kMaxDevices];
-
-Status current_device(int* device) {
-  const cudaError_t error = cudaGetDevice(device);
-  if (error != cudaSuccess) return cuda_failure(error, "cudaGetDevice");
-  if (*device < 0 || *device >= kMaxDevices) {
-    return fail(Status::kInternal, "device %d is beyond the %d that the library keeps pools for", *device, kMaxDevices);
-  }
-  return Status::kOk;
-}
 
 // In this scope the thread may make calls that CUDA refuses it while any of its streams is captured.
 class RelaxedCapture {
@@ -72,7 +62,7 @@ class RelaxedCapture {
 Status pool_of(int device, cudaMemPool_t* pool) {
   *pool = pools[device].load(std::memory_order_acquire);
   if (*pool != nullptr) return Status::kOk;
-  const std::lock_guard<std::mutex> lock(devices_mutex);
+  const std::lock_guard<std::mutex> lock(first_use_mutex);
   *pool = pools[device].load(std::memory_order_relaxed);
   if (*pool != nullptr) return Status::kOk;
   // The first call of all may be one that is captured into a graph. A pool is no part of the graph, so to make one then
@@ -87,7 +77,10 @@ Status pool_of(int device, cudaMemPool_t* pool) {
   if (error != cudaSuccess) return cuda_failure(error, "cudaMemPoolCreate");
   uint64_t kept = kKeptBytes;
   error = cudaMemPoolSetAttribute(*pool, cudaMemPoolAttrReleaseThreshold, &kept);
-  if (error != cudaSuccess) return cuda_failure(error, "cudaMemPoolSetAttribute");
+  if (error != cudaSuccess) {
+    cudaMemPoolDestroy(*pool);
+    return cuda_failure(error, "cudaMemPoolSetAttribute");
+  }
   pools[device].store(*pool, std::memory_order_release);
   return Status::kOk;
 }
@@ -96,36 +89,38 @@ Status pool_of(int device, cudaMemPool_t* pool) {
 // cudaStreamGetDevice is refused while its stream is captured into a graph, in every capture mode, and calling
 // it spoils the capture. A stream's context may be asked for at any time.
 struct DriverFunctions {
-  decltype(&cuStreamGetCtx) stream_context = nullptr;
-  decltype(&cuCtxGetCurrent) current_context = nullptr;
-  decltype(&cuCtxPushCurrent) push_context = nullptr;
-  decltype(&cuCtxPopCurrent) pop_context = nullptr;
-  cudaError_t error = cudaSuccess;
-
-  DriverFunctions() {
-    find("cuStreamGetCtx", &stream_context);
-    find("cuCtxGetCurrent", &current_context);
-    find("cuCtxPushCurrent", &push_context);
-    find("cuCtxPopCurrent", &pop_context);
-  }
-
- private:
-  template <typename Function>
-  void find(const char* name, Function* function) {
-    if (error != cudaSuccess) return;
-    constexpr unsigned kVersion = 12000;  // whose declarations these are; they have not changed since
-    void* found = nullptr;
-    cudaDriverEntryPointQueryResult result = cudaDriverEntryPointSymbolNotFound;
-    error = cudaGetDriverEntryPointByVersion(name, &found, kVersion, cudaEnableDefault, &result);
-    if (error == cudaSuccess && result != cudaDriverEntryPointSuccess) error = cudaErrorSymbolNotFound;
-    *function = reinterpret_cast<Function>(found);
-  }
+  decltype(&cuStreamGetCtx) stream_context;
+  decltype(&cuCtxGetCurrent) current_context;
+  decltype(&cuCtxPushCurrent) push_context;
+  decltype(&cuCtxPopCurrent) pop_context;
 };
 
-Status driver_functions(const DriverFunctions** functions) {
-  static const DriverFunctions found;  // its guard is a lock too, behind enter_process like the others
-  *functions = &found;
-  return found.error == cudaSuccess ? Status::kOk : cuda_failure(found.error, "cudaGetDriverEntryPointByVersion");
+DriverFunctions driver;
+std::atomic<bool> driver_known;
+
+template <typename Function>
+cudaError_t find_in_driver(const char* name, Function* function) {
+  constexpr unsigned kVersion = 12000;  // whose declarations these are; they have not changed since
+  void* found = nullptr;
+  cudaDriverEntryPointQueryResult result = cudaDriverEntryPointSymbolNotFound;
+  const cudaError_t error = cudaGetDriverEntryPointByVersion(name, &found, kVersion, cudaEnableDefault, &result);
+  if (error != cudaSuccess) return error;
+  *function = reinterpret_cast<Function>(found);
+  return result == cudaDriverEntryPointSuccess ? cudaSuccess : cudaErrorSymbolNotFound;
+}
+
+// `driver` is complete when this succeeds.
+Status find_driver() {
+  if (driver_known.load(std::memory_order_acquire)) return Status::kOk;
+  const std::lock_guard<std::mutex> lock(first_use_mutex);
+  if (driver_known.load(std::memory_order_relaxed)) return Status::kOk;
+  cudaError_t error = find_in_driver("cuStreamGetCtx", &driver.stream_context);
+  if (error == cudaSuccess) error = find_in_driver("cuCtxGetCurrent", &driver.current_context);
+  if (error == cudaSuccess) error = find_in_driver("cuCtxPushCurrent", &driver.push_context);
+  if (error == cudaSuccess) error = find_in_driver("cuCtxPopCurrent", &driver.pop_context);
+  if (error != cudaSuccess) return cuda_failure(error, "cudaGetDriverEntryPointByVersion");
+  driver_known.store(true, std::memory_order_release);
+  return Status::kOk;
 }
 
 // The driver's codes and the runtime's are the same numbers.
@@ -139,7 +134,35 @@ bool is_default_stream(Stream stream) {
   return handle == nullptr || handle == cudaStreamLegacy || handle == cudaStreamPerThread;
 }
 
+// Bytes free on the current device. Not asked of a stream that is captured, whose allocations need none yet.
+bool free_bytes(Stream stream, size_t* bytes) {
+  cudaStreamCaptureStatus captured = cudaStreamCaptureStatusActive;
+  size_t total = 0;
+  const RelaxedCapture relaxed;
+  return cudaStreamIsCapturing(static_cast<cudaStream_t>(stream), &captured) == cudaSuccess &&
+         captured == cudaStreamCaptureStatusNone && cudaMemGetInfo(bytes, &total) == cudaSuccess;
+}
+
+Status scratch_failure(cudaError_t error, size_t bytes, int device, Stream stream) {
+  size_t free = 0;
+  const bool free_known = error == cudaErrorMemoryAllocation && free_bytes(stream, &free);
+  cudaGetLastError();
+  const char *text = cudaGetErrorString(error), *name = cudaGetErrorName(error);
+  if (!free_known) return fail(Status::kInternal, "scratch allocation: %s (%s); wanted %zu bytes", text, name, bytes);
+  return fail(Status::kInternal, "scratch allocation: %s (%s); wanted %zu bytes, device %d has %zu bytes free", text,
+              name, bytes, device, free);
+}
+
 }  // namespace
+
+Status current_device(int* device) {
+  const cudaError_t error = cudaGetDevice(device);
+  if (error != cudaSuccess) return cuda_failure(error, "cudaGetDevice");
+  if (*device < 0 || *device >= kMaxDevices) {
+    return fail(Status::kInternal, "device %d is beyond the %d that the library keeps pools for", *device, kMaxDevices);
+  }
+  return Status::kOk;
+}
 
 Status cuda_failure(cudaError_t error, const char* what) {
   cudaGetLastError();
@@ -166,7 +189,7 @@ Status device_traits(DeviceTraits* traits) {
     *traits = traits_of[device];
     return Status::kOk;
   }
-  const std::lock_guard<std::mutex> lock(devices_mutex);
+  const std::lock_guard<std::mutex> lock(first_use_mutex);
   int major = 0, minor = 0;
   DeviceTraits found{};
   cudaError_t error = cudaDeviceGetAttribute(&found.multiprocessors, cudaDevAttrMultiProcessorCount, device);
@@ -189,24 +212,22 @@ Status LaunchScope::enter(Stream stream) {
     int device = 0;
     return current_device(&device);
   }
-  const DriverFunctions* driver = nullptr;
-  BARACUDA_RETURN_IF_FAILED(driver_functions(&driver));
+  BARACUDA_RETURN_IF_FAILED(find_driver());
   CUcontext wanted = nullptr, current = nullptr;
-  CUresult result = driver->stream_context(static_cast<CUstream>(stream), &wanted);
+  CUresult result = driver.stream_context(static_cast<CUstream>(stream), &wanted);
   if (result != CUDA_SUCCESS) return driver_failure(result, "stream");
-  result = driver->current_context(&current);
+  result = driver.current_context(&current);
   if (result != CUDA_SUCCESS) return driver_failure(result, "cuCtxGetCurrent");
   if (wanted == current) return Status::kOk;
-  result = driver->push_context(wanted);
+  result = driver.push_context(wanted);
   if (result != CUDA_SUCCESS) return driver_failure(result, "cuCtxPushCurrent");
   entered_ = true;
   return Status::kOk;
 }
 
 LaunchScope::~LaunchScope() {
-  const DriverFunctions* driver = nullptr;
   CUcontext left = nullptr;
-  if (entered_ && driver_functions(&driver) == Status::kOk) driver->pop_context(&left);
+  if (entered_) driver.pop_context(&left);
 }
 
 Status Scratch::acquire(size_t bytes, Stream stream) {
@@ -218,7 +239,7 @@ Status Scratch::acquire(size_t bytes, Stream stream) {
   const cudaError_t error = cudaMallocFromPoolAsync(&pointer_, bytes, pool, static_cast<cudaStream_t>(stream));
   if (error != cudaSuccess) {
     pointer_ = nullptr;
-    return cuda_failure(error, "scratch allocation");
+    return scratch_failure(error, bytes, device, stream);
   }
   return Status::kOk;
 }

@@ -5,6 +5,7 @@
 
 #include <cuda_runtime.h>
 
+#include <atomic>
 #include <cstdint>
 
 #include "core/backend.h"
@@ -23,6 +24,10 @@ struct DeviceTraits {
   int shared_bytes;        // dynamic shared memory that one CTA may opt in to
 };
 Status device_traits(DeviceTraits* traits);
+
+// Devices that the library keeps a pool and traits for; current_device() answers a number below it or a failure.
+constexpr int kMaxDevices = 64;
+Status current_device(int* device);
 
 namespace {
 
@@ -68,11 +73,26 @@ Status launch_early(const char* name, void (*kernel)(Parameters...), uint32_t bl
   return error == cudaSuccess ? Status::kOk : cuda_failure(error, name);
 }
 
-// Lets a kernel use more dynamic shared memory than the default 48 KiB.
-template <typename... Parameters>
-Status allow_shared_bytes(const char* name, void (*kernel)(Parameters...), size_t bytes) {
-  const cudaError_t error =
-      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes));
+// Lets a kernel use all the shared memory that a block may have, beyond the default of 48 KiB. All, whatever the launch
+// at hand wants: the limit is the kernel's and not the launch's, and another thread may be about to launch the same
+// kernel with more.
+template <auto kKernel>
+Status allow_shared_bytes(const char* name) {
+  static std::atomic<int> most[kMaxDevices];  // what its own arrays leave of the device's; 0 before it is known
+  int device = 0;
+  BARACUDA_RETURN_IF_FAILED(current_device(&device));
+  int bytes = most[device].load(std::memory_order_relaxed);
+  if (bytes == 0) {
+    DeviceTraits traits;
+    BARACUDA_RETURN_IF_FAILED(device_traits(&traits));
+    cudaFuncAttributes attributes{};
+    const cudaError_t error = cudaFuncGetAttributes(&attributes, kKernel);
+    if (error != cudaSuccess) return cuda_failure(error, name);
+    bytes = traits.shared_bytes - static_cast<int>(attributes.sharedSizeBytes);
+    most[device].store(bytes, std::memory_order_relaxed);
+  }
+  // At every call: it counts for the current context alone, of which a device may have several.
+  const cudaError_t error = cudaFuncSetAttribute(kKernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
   return error == cudaSuccess ? Status::kOk : cuda_failure(error, name);
 }
 

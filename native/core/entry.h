@@ -158,11 +158,10 @@ Status run_checked(const typename Op::Arguments& arguments) {
   if ((arguments.workspace != nullptr && !is_frozen_size) || needed == 0) {
     return Op::launch(problem, arguments, arguments.workspace, arguments.stream);
   }
-  Scratch scratch;
+  Scratch scratch;  // after a failed launch it gives its memory back in silence: the text is the launch's
   BARACUDA_RETURN_IF_FAILED(scratch.acquire(needed, arguments.stream));
-  const Status launched = Op::launch(problem, arguments, scratch.pointer(), arguments.stream);
-  const Status released = scratch.release();
-  return launched != Status::kOk ? launched : released;
+  BARACUDA_RETURN_IF_FAILED(Op::launch(problem, arguments, scratch.pointer(), arguments.stream));
+  return scratch.release();
 }
 
 template <class Op>

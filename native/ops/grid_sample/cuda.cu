@@ -89,7 +89,7 @@ Status run(const Problem& p, const ForwardBuffers<T>& b, void*, Stream stream) {
     if (groups.per_image > 0) {
       const size_t bytes = size_t{kPlaneBuffers} * groups.buffer_bytes;
       const int64_t blocks = int64_t{kPlaneBlocks} * device.multiprocessors, count = int64_t{p.n} * groups.per_image;
-      BARACUDA_RETURN_IF_FAILED(allow_shared_bytes("grid_sample plane kernel", sample_planes<T>, bytes));
+      BARACUDA_RETURN_IF_FAILED(allow_shared_bytes<sample_planes<T>>("grid_sample plane kernel"));
       return launch_kernel("grid_sample plane kernel", sample_planes<T>, blocks_for(blocks < count ? blocks : count, 1),
                            kPlaneThreads, bytes, stream, p, groups, b);
     }

@@ -275,7 +275,7 @@ Status run_tiles(const Problem& p, const BackwardBuffers<typename P::T>& b, cons
   BARACUDA_RETURN_IF_FAILED(launch_early("roi_align_backward box kernel", prepare_boxes<typename P::C>,
                                          kMarkBlocks + table_blocks, kPrepareThreads, 0, stream, p, b.rois,
                                          plan.tables, work));
-  BARACUDA_RETURN_IF_FAILED(allow_shared_bytes("roi_align_backward kernel", sum_tiles<P>, shared_bytes));
+  BARACUDA_RETURN_IF_FAILED(allow_shared_bytes<sum_tiles<P>>("roi_align_backward kernel"));
   const TileOutput<T> out{b.grad_input, plan.partials, static_cast<int64_t>(p.h) * p.w, p.input_numel};
   const int64_t items = static_cast<int64_t>(work.tiles) * work.channel_blocks * work.box_blocks;
   const int64_t resident = static_cast<int64_t>(multiprocessors) * P::kCtasPerMultiprocessor;

@@ -767,7 +767,7 @@ Status run_windows(const Problem& p, const ForwardBuffers<T>& b, const WindowPla
   BARACUDA_RETURN_IF_FAILED(launch_kernel("roi_align table kernel", tabulate_windows<T>,
                                           blocks_for(p.num_rois, 1), kWindowTableThreads, 0, stream, p, b.rois,
                                           tables, windows, plan.room));
-  BARACUDA_RETURN_IF_FAILED(allow_shared_bytes("roi_align kernel", pool_windows<T>, plan.shared_bytes));
+  BARACUDA_RETURN_IF_FAILED(allow_shared_bytes<pool_windows<T>>("roi_align kernel"));
   return launch_early("roi_align kernel", pool_windows<T>, static_cast<uint32_t>(plan.jobs), kWindowThreads,
                       plan.shared_bytes, stream, p, b, tables, windows, steps, plan.piece, plan.room);
 }

@@ -511,9 +511,9 @@ class Orderer {
   Status enqueue_pass(int32_t pass, Source source, const uint32_t* totals, const LookBack& published,
                       Stream stream) const {
     constexpr size_t kBytes = SortTables<kItems>::kBytes;
-    const auto kernel = move_records<kItems, Source>;
-    BARACUDA_RETURN_IF_FAILED(allow_shared_bytes("segment sort move kernel", kernel, kBytes));
-    return launch_early("segment sort move kernel", kernel, blocks_for(n_, SortTables<kItems>::kTile), kSortThreads,
+    constexpr auto kKernel = move_records<kItems, Source>;
+    BARACUDA_RETURN_IF_FAILED(allow_shared_bytes<kKernel>("segment sort move kernel"));
+    return launch_early("segment sort move kernel", kKernel, blocks_for(n_, SortTables<kItems>::kTile), kSortThreads,
                         kBytes, stream, source, n_, Digit{pass * digit_bits_, digit_bits_}, totals, published,
                         lists_[pass % 2]);
   }
@@ -534,7 +534,7 @@ class Orderer {
   template <class Source>
   Status enqueue_few_pass(int32_t pass, Digit digit, Source source, int32_t* begins, Stream stream) const {
     const size_t bytes = few_bytes(digit.bits);
-    BARACUDA_RETURN_IF_FAILED(allow_shared_bytes("segment sort kernel", move_few_records<Source>, bytes));
+    BARACUDA_RETURN_IF_FAILED(allow_shared_bytes<move_few_records<Source>>("segment sort kernel"));
     const uint32_t blocks = blocks_for(n_, kSortThreads);
     // The first launch of a call must not overlap what the caller enqueued before.
     if (pass == 0) {

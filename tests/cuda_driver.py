@@ -25,12 +25,13 @@ NODE_KINDS = {0: "kernel", 1: "memcpy", 2: "memset", 3: "host", 10: "allocation"
 
 
 class Driver:
-    def __init__(self) -> None:
+    """The driver with one device's primary context, which is the one that the runtime inside the library uses."""
+
+    def __init__(self, number: int = 0) -> None:
         self._library = ctypes.CDLL("libcuda.so.1")
         device, context = ctypes.c_int(), ctypes.c_void_p()
         self.call("cuInit", 0)
-        self.call("cuDeviceGet", ctypes.byref(device), 0)
-        # The primary context is the one that the runtime inside the library uses.
+        self.call("cuDeviceGet", ctypes.byref(device), number)
         self.call("cuDevicePrimaryCtxRetain", ctypes.byref(context), device)
         self._context = context
         self.enter()
@@ -59,12 +60,16 @@ class Driver:
 
 
 @cache
-def driver() -> Driver:
-    return Driver()
+def driver(number: int = 0) -> Driver:
+    """One object a device."""
+    return Driver(number)
 
 
 class Stream:
-    """A stream as cudaStreamCreate makes it: the legacy default stream and it wait for each other."""
+    """A stream as cudaStreamCreate makes it: the legacy default stream and it wait for each other.
+
+    It belongs to the calling thread's context.
+    """
 
     def __init__(self) -> None:
         self._handle = ctypes.c_void_p()

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 # What BARACUDA_TEST_REQUIRE calls it -> the exact reason.
-ALLOWED_REASONS = {"cuda": "no CUDA", "torch": "no torch", "rustc": "no rustc"}
+ALLOWED_REASONS = {"cuda": "no CUDA", "gpus": "fewer than two GPUs", "torch": "no torch", "rustc": "no rustc"}
 
 
 def required() -> set[str]:

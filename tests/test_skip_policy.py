@@ -16,6 +16,7 @@ import skip_policy
     ("reason", "allowed"),
     [
         ("no CUDA", True),
+        ("fewer than two GPUs", True),
         ("no torch", True),
         ("no rustc", True),
         ("no CUDA today", False),
@@ -29,8 +30,9 @@ def test_reasons(monkeypatch: pytest.MonkeyPatch, reason: str, allowed: bool) ->
 
 
 def test_a_required_thing_may_not_be_missing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("BARACUDA_TEST_REQUIRE", "cuda, rustc")
+    monkeypatch.setenv("BARACUDA_TEST_REQUIRE", "cuda, rustc, gpus")
     assert not skip_policy.is_allowed("no CUDA")
+    assert not skip_policy.is_allowed("fewer than two GPUs")
     assert not skip_policy.is_allowed("no rustc")
     assert skip_policy.is_allowed("no torch")
 

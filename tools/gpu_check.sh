@@ -97,7 +97,7 @@ python_tests() {
   # Neighbouring tests take alike long: those of JAX would keep two processes busy when the others have ended.
   python3 -m pytest --help | grep -q worksteal && parallel+=(--dist worksteal)
   # Names as they end, and after an interrupt still what failed.
-  OMP_NUM_THREADS=2 OPENBLAS_NUM_THREADS=2 BARACUDA_TEST_REQUIRE=cuda,torch \
+  OMP_NUM_THREADS=2 OPENBLAS_NUM_THREADS=2 BARACUDA_TEST_REQUIRE="$required" \
     timeout --signal=INT --kill-after=60 900 python3 -m pytest -v --tb=short --durations=30 --maxfail=40 \
     "${parallel[@]}" --junitxml="$work/pytest.xml"
   local status=$?
@@ -116,9 +116,18 @@ execution = [name for name in passed if "test_cuda_execution" in name]
 cuda = [name for name in passed if name in execution or "cuda" in name.partition("[")[2]]
 print(f"{len(passed)} passed, of them {len(cuda)} on CUDA, {len(execution)} of graphs and streams", end="")
 print(f", {len(skips)} skipped ({', '.join(sorted(set(skips)))})" if skips else "")
-sys.exit(not cuda or not execution or any(skip != "no rustc" for skip in skips))
+# A skip for want of a second GPU fails where there are two: see `required`.
+sys.exit(not cuda or not execution or any(skip not in ("no rustc", "fewer than two GPUs") for skip in skips))
 PYTHON
   ) && return $status
+}
+
+# Takes all of the GPU's memory, so that nothing may run beside it.
+full_device_tests() {
+  BARACUDA_TEST_REQUIRE=cuda timeout 500 python3 -m pytest -v --tb=short --durations=0 -m full_device -k cuda
+  local status=$?
+  figure=$(tail -n 1 "$logs/full.log")
+  return $status
 }
 
 # More than 2^31 elements.
@@ -177,6 +186,9 @@ device=$(nvidia-smi --query-gpu=name,driver_version --format=csv,noheader | sort
   architectures=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader | tr -d . | sort -un | paste -sd ';') &&
   [[ $architectures ]] || { echo "gpu_check: nvidia-smi shows no GPU"; exit 1; }
 before=$(git status --porcelain 2>/dev/null)
+# What no test may be skipped for.
+required=cuda,torch
+(($(nvidia-smi --list-gpus | wc -l) > 1)) && required+=,gpus
 
 echo "gpu_check: $device" | tee "$logs/summary.txt"
 check build build
@@ -184,6 +196,7 @@ if failed; then finish; fi
 check ctest native_tests
 check pytest python_tests
 check bits bits
+check full full_device_tests
 check large large_tests &
 check memcheck sanitize memcheck 1 &
 check racecheck sanitize racecheck "$slow_share" &

@@ -77,6 +77,10 @@ class Symbol:
         self.fields = self._fields()
         self.options_bytes = struct.calcsize(self.options.format) if self.options else 0
         self.element = variant.types.get("T", variant.types.get("C", ""))
+        # What workspace_size takes of the parameters.
+        self.sizing = [
+            place for place, p in enumerate(self.parameters) if not isinstance(p, _abi.Tensor) and p.name != "value"
+        ]
         self.block = struct.Struct(variant.block_format)
 
     def _tensor(self, parameter: _abi.Tensor) -> Tensor:

@@ -59,6 +59,8 @@ class Call(NamedTuple):
     # The struct of options: None is NULL; what its size field says, and the byte behind the fields that are known.
     options_size: int | None = None
     options_beyond: int = 0
+    # Whether run is called by a thread that flushes subnormal numbers to zero; run_packed never is.
+    flushes: bool = False
 
 
 def to_json(call: Call) -> str:

@@ -322,7 +322,7 @@ def call_of(seed: int, number: int, streams: int) -> Drawn:
     if streams:
         faults.stream = draw.below(streams)
     call = Call(symbol.name, values, {}, {}, stream=faults.stream, options_size=faults.options_size,
-                options_beyond=faults.options_beyond)  # fmt: skip
+                options_beyond=faults.options_beyond, flushes=draw.below(4) == 0)  # fmt: skip
     judged = model.problem(symbol, call)
     spans = judged.spans
     places, contents = {}, {}

@@ -11,15 +11,17 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tools.fuzzing import content, draw, model
-from tools.fuzzing.abi import ENTRY_CODES, Bits128, Library, Symbol, by_name
+from tools.fuzzing.abi import ENTRY_CODES, Bits128, Functions, Library, Symbol, by_name
 from tools.fuzzing.call import Call
+from tools.fuzzing.float_mode import FloatMode
 from tools.fuzzing.memory import PAGE, DeviceMemory, GuardedRegion, HostMemory
 from tools.fuzzing.model import OK, Problem, Rules, Span, Verdict
 
 # No byte of a result equals both.
-POISONS = (0xA5, 0x5A)
+POISONS = (b"\xa5", b"\x5a")
 NOWHERE = 0x1001  # an address that no call may touch, and aligned to no element wider than a byte
 MOST_TENSORS = 6
+_LEAST_NORMAL = 2.0**-126
 
 
 class Side(NamedTuple):
@@ -57,7 +59,6 @@ class Outcome(NamedTuple):
 class _Given(NamedTuple):
     """Arguments as they are passed: in call order for each C function."""
 
-    pointers: dict[str, int]
     run: list[Any]
     block: bytes
 
@@ -75,7 +76,9 @@ class Executor:
         self._arrays = [GuardedRegion(PAGE) for _ in range(8)]
         self._block = (ctypes.c_char * 256)()
         self._block_address = ctypes.addressof(self._block)
-        self._rubbish = np.random.default_rng(1).bytes(1 << 20)
+        self._mode = FloatMode()
+        self._noise = np.random.default_rng(1).integers(0, 256, draw.MOST_BYTES, np.uint8)
+        self._rubbish = int(self._noise.ctypes.data)
 
     # ---- arguments
 
@@ -130,14 +133,14 @@ class Executor:
         for name, value in arguments:
             if name in pointers:
                 value = pointers[name]
-            if name == "value" and symbol.element == "b128":
+            elif name == "value" and symbol.element == "b128":
                 low, high = value & 2**64 - 1, value >> 64
                 plain += [low, high]
                 run.append(Bits128(low, high))
                 continue
             plain.append(0 if value is None else value)
             run.append(value)
-        return _Given(pointers, [*run, *tail], symbol.block.pack(*plain, *tail))
+        return _Given([*run, *tail], symbol.block.pack(*plain, *tail))
 
     # ---- memory
 
@@ -167,31 +170,33 @@ class Executor:
         pointers[output] = base + shift + spans[output].first
         side.memory.regions[names.index(output)].release()
 
-    def _fill(self, side: Side, symbol: Symbol, images: dict[str, bytes], poison: int) -> list[bytes]:
-        """Inputs get their elements, outputs poison; answers what each region holds then."""
-        held = []
+    def _fill(self, side: Side, symbol: Symbol, images: dict[str, bytes], poison: bytes) -> None:
+        """Inputs get their elements, outputs poison."""
         for region, tensor in zip(side.memory.regions, symbol.tensors, strict=False):
-            size = region.stop - region.start
-            image = b""
-            if size:
-                image = images.get(tensor.name, image)
+            if region.after > region.before:
+                size = region.stop - region.start
+                image = images.get(tensor.name, b"")
                 if len(image) != size:  # an output, or an input with an output behind it
-                    image += bytes([poison]) * (size - len(image))
+                    image += poison * (size - len(image))
                 region.put(image)
-            held.append(image)
-        return held
 
-    def _harm(self, side: Side, symbol: Symbol, held: list[bytes], shared: str | None, failed: bool) -> Iterator[str]:
+    def _harm(self, side: Side, symbol: Symbol, shared: str | None, failed: bool) -> list[str]:
         """What was written although it may not be: beside a region, an input, and by a failed call anything."""
-        for region, tensor, before in zip(side.memory.regions, symbol.tensors, held, strict=False):
-            if not region.is_unharmed():
-                yield f"memory beside {tensor.name} was written"
-            if (failed or not (tensor.is_output or tensor.name == shared)) and region.get() != before:
-                yield f"{tensor.name} was written" + (" by a call that failed" if failed else "")
-        if not side.memory.regions[-1].is_unharmed():
-            yield "memory beside the workspace was written"
+        found = []
+        for region, tensor in zip(side.memory.regions, symbol.tensors, strict=False):
+            if failed or not (tensor.is_output or tensor.name == shared):
+                if not region.is_untouched():
+                    what = (
+                        f"{tensor.name} was written" if region.canaries_live() else f"beside {tensor.name} was written"
+                    )
+                    found.append(what + (" by a call that failed" if failed else ""))
+            elif not region.canaries_live():
+                found.append(f"beside {tensor.name} was written")
+        if not side.memory.regions[-1].canaries_live():
+            found.append("beside the workspace was written")
+        return found
 
-    def _elements(self, region: GuardedRegion, span: Span, width: int, poison: int) -> tuple[bytes, bool]:
+    def _elements(self, region: GuardedRegion, span: Span, width: int, poison: bytes) -> tuple[bytes, bool]:
         """An output's elements in row-major order, and whether the gaps between them kept the poison."""
         if span.strides is None:
             return region.get(), True
@@ -199,8 +204,8 @@ class Executor:
             span.shape, f"V{width}", region.bytes, region.start + span.first, span.strides
         )  # fmt: skip
         found = view.tobytes()
-        view[...] = np.frombuffer(bytes([poison]) * width, f"V{width}")[0]
-        return found, region.get() == bytes([poison]) * (region.stop - region.start)
+        view[...] = np.frombuffer(poison * width, f"V{width}")[0]
+        return found, region.get() == poison * (region.stop - region.start)
 
     def _workspace(self, side: Side, call: Call, needed: int, values: Any) -> tuple[int, int]:
         """Address and bytes, as the call's kind says; what is there is rubbish."""
@@ -213,16 +218,15 @@ class Executor:
             return 0, max(needed, 1)
         size = needed
         if kind == "larger":
-            size = needed + 48
+            size = min(needed + 48, draw.MOST_BYTES)
         elif kind == "short":
             size = max(needed - 1, 0)
         elif kind == "frozen":
-            size = min(4 * max(int(values.get("num_segments", 0)), 0), draw.MOST_BYTES)
+            size = min(4 * max(values.get("num_segments", 0), 0), draw.MOST_BYTES)
         # It ends at the guard where its alignment allows that.
         shift = -size % model.WORKSPACE_ALIGNMENT if call.workspace.at == "end" else 0
         address = region.hold(size, call.workspace.at, shift)
-        if 0 < size <= len(self._rubbish):
-            region.put(self._rubbish[:size])
+        region.put_from(self._rubbish, size)
         return address + (1 if kind == "misaligned" else 0), size
 
     # ---- the call
@@ -247,11 +251,11 @@ class Executor:
             self._join(side, symbol, call, spans, pointers)
 
         # What needs no pointer: can_implement ignores them.
-        given = self._given(symbol, arguments, dict.fromkeys(pointers, NOWHERE), (0, 0, 0))
-        status = functions.can_implement(*given.run[:-3])
+        problem = self._given(symbol, arguments, dict.fromkeys(pointers, NOWHERE), (0, 0, 0)).run
+        status = functions.can_implement(*problem[:-3])
         text = library.last_error()
         _judge(report, "can_implement", symbol, judged.verdict, status, text)
-        needed = functions.workspace_size(*self._sizing(symbol, given.run))
+        needed = functions.workspace_size(*[problem[place] for place in symbol.sizing])
         if judged.verdict.status != OK and needed != 0:
             report(f"workspace_size answers {needed} for a problem that is refused")
 
@@ -264,46 +268,78 @@ class Executor:
             return Outcome(OK, 2, findings)  # not worth the time
         images = self._images(symbol, call, judged)
         given = self._given(symbol, arguments, pointers, (*workspace, stream))
-        shares = call.alias is not None or judged.verdict.status == OK
-        undefined = (
-            shares and verdict.status == OK and not judged.is_empty and model.is_undefined(symbol, judged, pointers)
-        )
+        if verdict.status != OK or judged.is_empty:
+            said = self._refused(report, symbol, given, images, verdict)
+            if verdict.of_problem and said != text:
+                report(f"run says {said!r}, can_implement {text!r}")
+            return Outcome(verdict.status, 4, findings)
+        undefined = call.alias is not None or model.overlaps_any(symbol, judged)
+        if undefined:
+            undefined = model.is_undefined(symbol, judged, pointers)
         found = []
         for verb, poison in zip(("run", "run_packed"), POISONS, strict=True):
-            held = self._fill(side, symbol, images, poison)
+            self._fill(side, symbol, images, poison)
             side.memory.upload()
-            if verb == "run":
-                status = functions.run(*given.run)
-            else:
-                self._block[: len(given.block)] = given.block  # type: ignore[assignment]
-                status = functions.run_packed(self._block_address)
+            status = self._enter(report, verb, functions, given, self._flushes(symbol, call))
             said = library.last_error()
             side.memory.download()
             _judge(report, verb, symbol, verdict, status, said)
-            if verdict.of_problem and said != text:
-                report(f"{verb} says {said!r}, can_implement {text!r}")
-            failed = status != OK or judged.is_empty
-            for what in self._harm(side, symbol, held, call.alias.other if call.alias else None, failed):
+            shared = call.alias.other if call.alias is not None else None
+            for what in self._harm(side, symbol, shared, status != OK):
                 report(f"{verb}: {what}")
-            if not failed and not undefined and call.alias is None:
+            if status == OK and not undefined and call.alias is None:
                 found.append(self._results(report, verb, side, symbol, judged, poison))
-        entered = 4
         if len(found) < 2:
-            return Outcome(status, entered, findings)
+            return Outcome(status, 4, findings)
         unspecified = self._is_unspecified(symbol, call, judged, images)
-        _compare(report, symbol, *found, "run", "run_packed", unspecified)
+        _compare(report, symbol, *found, unspecified)
         if self.other is not None and not unspecified:
-            other = self._elsewhere(report, self.other, symbol, call, judged, arguments, images)
+            other = self._elsewhere(report, self.other, symbol, call, judged, arguments, pointers, images)
             for output, mine, theirs in zip(symbol.outputs, found[0], other, strict=True):
                 if mine != theirs:
                     report(f"{output.name} differs {_where(mine, theirs, output.element_bytes)} from "
                            f"{self.other.library.path.name}")  # fmt: skip
-        return Outcome(status, entered, findings, not unspecified)
+        return Outcome(status, 4, findings, not unspecified)
 
-    def _sizing(self, symbol: Symbol, run: list[Any]) -> list[Any]:
-        """The arguments of workspace_size, out of those of run."""
-        left_out = {tensor.name for tensor in symbol.tensors} | {"value"}
-        return [value for p, value in zip(symbol.parameters, run, strict=False) if p.name not in left_out]
+    def _flushes(self, symbol: Symbol, call: Call) -> bool:
+        if not call.flushes or not self._mode.exists or self.rules.keeps_subnormal_scalars:
+            return call.flushes and self._mode.exists
+        return not any(p.finite and 0 < abs(call.values[p.name]) < _LEAST_NORMAL for p in symbol.scalars)
+
+    def _enter(self, report: Report, verb: str, functions: Functions, given: _Given, flushes: bool = False) -> int:
+        if verb == "run_packed":
+            ctypes.memmove(self._block_address, given.block, len(given.block))
+            return int(functions.run_packed(self._block_address))
+        if not flushes:
+            return int(functions.run(*given.run))
+        # In that mode ctypes itself would turn a small float into 0.
+        types = functions.run.argtypes
+        passed = [
+            kind(value) if isinstance(value, float) else value for kind, value in zip(types, given.run, strict=True)
+        ]
+        status, kept = self._mode.call(functions.run, *passed)
+        if not kept:
+            report("run changes the caller's float mode")
+        return status
+
+    def _refused(
+        self, report: Report, symbol: Symbol, given: _Given, images: dict[str, bytes], verdict: Verdict
+    ) -> str:
+        """A call that must fail, or has nothing to write: nothing may change. Answers what run says."""
+        side = self.side
+        self._fill(side, symbol, images, POISONS[0])
+        side.memory.upload()
+        texts = []
+        for verb in ("run", "run_packed"):
+            status = self._enter(report, verb, side.library.functions(symbol), given)
+            texts.append(side.library.last_error())
+            _judge(report, verb, symbol, verdict, status, texts[-1])
+        if texts[0] != texts[1]:
+            report(f"run says {texts[0]!r}, run_packed {texts[1]!r}")
+        side.memory.download()
+        for what in self._harm(side, symbol, None, True):
+            report(f"run or run_packed: {what}")
+        return texts[0]
 
     def _images(self, symbol: Symbol, call: Call, judged: Problem) -> dict[str, bytes]:
         if judged.verdict.status != OK or judged.is_empty:
@@ -323,12 +359,16 @@ class Executor:
         for tensor in symbol.inputs:
             if tensor.name in ("segment_ids", "offsets", "index"):
                 return content.is_unspecified(
-                    symbol.operator.family, judged.values, call.contents[tensor.name], images.get(tensor.name, b""), tensor.token
+                    symbol.operator.family,
+                    judged.values,
+                    call.contents[tensor.name],
+                    images.get(tensor.name, b""),
+                    tensor.token,
                 )
         return False
 
     def _results(
-        self, report: Report, verb: str, side: Side, symbol: Symbol, judged: Problem, poison: int
+        self, report: Report, verb: str, side: Side, symbol: Symbol, judged: Problem, poison: bytes
     ) -> list[bytes]:
         results = []
         for region, tensor in zip(side.memory.regions, symbol.tensors, strict=False):
@@ -345,19 +385,23 @@ class Executor:
 
     def _elsewhere(
         self, report: Report, other: Side, symbol: Symbol, call: Call, judged: Problem,
-        arguments: list[tuple[str, Any]], images: dict[str, bytes],
+        arguments: list[tuple[str, Any]], pointers: dict[str, int], images: dict[str, bytes],
     ) -> list[bytes]:  # fmt: skip
         """The results of the other side, for which nothing is done but the work."""
-        pointers = self._hold(other, symbol, call, judged.spans)
-        other.memory.regions[-1].release()
-        held = self._fill(other, symbol, images, POISONS[0])
+        if other.memory is not self.side.memory:
+            pointers = self._hold(other, symbol, call, judged.spans)
+            self._fill(other, symbol, images, POISONS[0])
+        else:
+            for region, tensor in zip(other.memory.regions, symbol.tensors, strict=False):
+                if tensor.is_output and region.after > region.before:
+                    region.put(POISONS[0] * (region.stop - region.start))
         other.memory.upload()
         given = self._given(symbol, arguments, pointers, (0, 0, 0))
         status = other.library.functions(symbol).run(*given.run)
         other.memory.download()
         if status != OK:
             report(f"{other.library.path.name} answers {status}: {other.library.last_error()!r}")
-        for what in self._harm(other, symbol, held, None, status != OK):
+        for what in self._harm(other, symbol, None, status != OK):
             report(f"{other.library.path.name}: {what}")
         return self._results(report, other.library.path.name, other, symbol, judged, POISONS[0])
 
@@ -376,19 +420,19 @@ def _judge(report: Report, verb: str, symbol: Symbol, verdict: Verdict, status: 
         report(f"{verb}: the text names none of {sorted(verdict.names)}: {text!r}")
 
 
-def _compare(
-    report: Report, symbol: Symbol, one: list[bytes], two: list[bytes], first: str, second: str, unspecified: bool
-) -> None:
+def _compare(report: Report, symbol: Symbol, one: list[bytes], two: list[bytes], unspecified: bool) -> None:
+    """The results of run and of run_packed, which stood in different poison."""
     for output, mine, theirs in zip(symbol.outputs, one, two, strict=True):
         if mine == theirs:
             continue
         width = output.element_bytes
         a, b = np.frombuffer(mine, np.uint8).reshape(-1, width), np.frombuffer(theirs, np.uint8).reshape(-1, width)
-        untouched = (a == POISONS[0]).all(1) & (b == POISONS[1]).all(1)
+        # One of the two may have written it.
+        untouched = (a != b).any(1) & ((a == POISONS[0][0]).all(1) | (b == POISONS[1][0]).all(1))
         if untouched.any():
             report(f"{output.name}: element {int(untouched.argmax())} is not written")
         elif not unspecified:
-            report(f"{output.name} of {first} differs {_where(mine, theirs, width)} from that of {second}")
+            report(f"{output.name} of run differs {_where(mine, theirs, width)} from that of run_packed")
 
 
 def _where(one: bytes, two: bytes, width: int) -> str:

@@ -11,9 +11,9 @@ import mmap
 from typing import Any
 
 PAGE = mmap.PAGESIZE
-CANARY = 0xC3
 # Bytes watched on either side of what a region holds, where no guard page is: as wide as the widest vector.
 MARGIN = 64
+CANARIES = bytes([0xC3]) * MARGIN
 
 
 class GuardedRegion:
@@ -29,40 +29,47 @@ class GuardedRegion:
             if libc.mprotect(ctypes.c_void_p(page), ctypes.c_size_t(PAGE), 0) != 0:
                 raise OSError(ctypes.get_errno(), "mprotect")
         self._low, self._high = PAGE, PAGE + self.capacity
-        self._canary = bytes([CANARY]) * MARGIN
         self.release()
 
     def release(self) -> None:
         """Hold nothing."""
-        self.start = self.stop = self._before = self._after = self._low
+        self.start = self.stop = self.before = self.after = self._low
+        self._front = self._back = self._image = b""
 
     def hold(self, size: int, at: str, shift: int) -> int:
-        """Choose where `size` bytes stand and draw canaries beside them; answers their address."""
-        if at == "end":
-            start = self._high - size - shift
-        else:
-            start = self._low + shift
+        """Choose where `size` bytes stand; answers their address. What is there comes with `put`."""
+        start = self._high - size - shift if at == "end" else self._low + shift
         stop = start + size
-        before, after = max(start - MARGIN, self._low), min(stop + MARGIN, self._high)
-        self.bytes[before:start] = self._canary[: start - before]
-        self.bytes[stop:after] = self._canary[: after - stop]
-        self.start, self.stop = start, stop
-        self._before, self._after = before, after
+        before, after = start - MARGIN, stop + MARGIN
+        if before < self._low:
+            before = self._low
+        if after > self._high:
+            after = self._high
+        self.start, self.stop, self.before, self.after = start, stop, before, after
+        self._front, self._back = CANARIES[: start - before], CANARIES[: after - stop]
         return self.base + start
 
     def put(self, content: bytes) -> None:
-        self.bytes[self.start : self.stop] = content
+        """Write what is held, with canaries beside it."""
+        self._image = image = self._front + content + self._back
+        self.bytes[self.before : self.after] = image
+
+    def put_from(self, source: int, size: int) -> None:
+        """The same from an address, for contents that `is_untouched` is not asked about."""
+        self.bytes[self.before : self.start], self.bytes[self.stop : self.after] = self._front, self._back
+        ctypes.memmove(self.base + self.start, source, size)
 
     def get(self) -> bytes:
         return self.bytes[self.start : self.stop]
 
-    def is_unharmed(self) -> bool:
-        """Whether the canaries are as they were."""
-        before, after, start, stop = self._before, self._after, self.start, self.stop
-        return (
-            self.bytes[before:start] == self._canary[: start - before]
-            and self.bytes[stop:after] == self._canary[: after - stop]
-        )
+    def is_untouched(self) -> bool:
+        """Whether it all is as `put` left it."""
+        return self.bytes[self.before : self.after] == self._image
+
+    def canaries_live(self) -> bool:
+        """Whether what stands beside is as `put` left it."""
+        found = self.bytes
+        return found[self.before : self.start] == self._front and found[self.stop : self.after] == self._back
 
 
 class HostMemory:
@@ -128,11 +135,11 @@ class DeviceMemory:
 
     def _copy(self, name: str, to_device: bool) -> None:
         for region in self.regions:
-            size = region._after - region._before
+            size = region.after - region.before
             if size == 0:
                 continue
-            host = ctypes.c_void_p(region.base + region._before)
-            there = ctypes.c_uint64(region._address + region._before)
+            host = ctypes.c_void_p(region.base + region.before)
+            there = ctypes.c_uint64(region._address + region.before)
             self._call(name, *((there, host) if to_device else (host, there)), ctypes.c_size_t(size))
 
     def upload(self) -> None:

@@ -32,6 +32,8 @@ class Rules(NamedTuple):
     refuses_shared_output: bool = False
     # Of an element of 16 bytes.
     b128_alignment: int = 16
+    # Scalars that are subnormal are kept in a thread that flushes such numbers to zero.
+    keeps_subnormal_scalars: bool = False
 
 
 RULES = Rules()
@@ -257,7 +259,7 @@ def _is_frozen(symbol: Symbol, values: Mapping[str, Any], size: int) -> bool:
     return symbol.operator.name in FROZEN_WORKSPACE and 0 < 4 * segments <= size
 
 
-def overlaps_itself(span: Span, width: int) -> bool:
+def overlaps_itself(span: Span) -> bool:
     """Whether two indices of a strided tensor are one element."""
     if span.strides is None or span.elements <= 1:
         return False
@@ -304,7 +306,9 @@ def shares(symbol: Symbol, spans: Mapping[str, Span], pointers: Mapping[str, int
     )
 
 
-def is_in_place(symbol: Symbol, spans: Mapping[str, Span], pointers: Mapping[str, int], one: Tensor, two: Tensor) -> bool:
+def is_in_place(
+    symbol: Symbol, spans: Mapping[str, Span], pointers: Mapping[str, int], one: Tensor, two: Tensor
+) -> bool:
     """Whether an output is an input itself, of an operator that allows this."""
     return (
         IN_PLACE.get(symbol.operator.name) == two.name
@@ -325,18 +329,20 @@ def _shared(symbol: Symbol, spans: Mapping[str, Span], pointers: Mapping[str, in
     return found
 
 
+def overlaps_any(symbol: Symbol, judged: Problem) -> bool:
+    """Whether some output overlaps itself."""
+    return any(overlaps_itself(judged.spans[output.name]) for output in symbol.outputs)
+
+
 def is_undefined(symbol: Symbol, judged: Problem, pointers: Mapping[str, int]) -> bool:
     """Whether the contract promises no results although the call succeeds: outputs that share memory."""
-    spans = judged.spans
-    return bool(_shared(symbol, spans, pointers)) or any(
-        overlaps_itself(spans[output.name], output.element_bytes) for output in symbol.outputs
-    )
+    return bool(_shared(symbol, judged.spans, pointers)) or overlaps_any(symbol, judged)
 
 
 def self_overlap(symbol: Symbol, judged: Problem) -> Verdict:
     """What the rule about outputs that overlap themselves adds to the problem's verdict."""
     for output in symbol.outputs:
-        if overlaps_itself(judged.spans[output.name], output.element_bytes):
+        if overlaps_itself(judged.spans[output.name]):
             return refused({output.strides or output.name})
     return PASSED
 

@@ -175,7 +175,9 @@ class Run:
                     if time.monotonic() - told > PROGRESS_SECONDS:
                         told = time.monotonic()
                         made = self.calls + sum(worker.state[1] for worker in workers)
-                        self.say(f"{made:,} calls, {made / (told - self.began):,.0f} a second, {self.findings} findings")
+                        self.say(
+                            f"{made:,} calls, {made / (told - self.began):,.0f} a second, {self.findings} findings"
+                        )
             finally:
                 for worker in workers:
                     self.add(worker)

@@ -99,7 +99,9 @@ struct Op {
   static Status make_problem(const Block& a, Problem* problem) {
     const bool backward = !std::is_same_v<decltype(grad_output_of(a, 0)), std::nullptr_t>;
     const char* rows = backward ? "grad_input" : Rows<Name>::kInput ? "input" : "output";
-    const char* segments = backward ? "grad_output" : Rows<Name>::kInput ? "output" : "input";
+    // Softmax and its gradient have no tensor with a row for each segment.
+    constexpr bool kRowsAlone = Rows<Name>::kInput && Rows<Name>::kOutput;
+    const char* segments = kRowsAlone ? nullptr : backward ? "grad_output" : Rows<Name>::kInput ? "output" : "input";
     if constexpr (kForm == Form::kOffsets) {
       BARACUDA_RETURN_IF_FAILED(segment::make_problem("num_rows", a.num_rows, a.embedding_dim, a.num_segments, kForm,
                                                       sizeof(T), rows, segments, problem));

@@ -16,8 +16,12 @@ Status make_problem(const char* rows_name, int64_t num_rows, int32_t embedding_d
   p.n = static_cast<int32_t>(num_rows), p.d = embedding_dim, p.num_segments = num_segments, p.form = form;
   BARACUDA_RETURN_IF_FAILED(
       check_count(rows, CheckedCount(element_bytes).times(p.n).times(embedding_dim), &p.row_numel));
-  BARACUDA_RETURN_IF_FAILED(
-      check_count(segments, CheckedCount(element_bytes).times(num_segments).times(embedding_dim), &p.segment_numel));
+  const CheckedCount of_segments = CheckedCount(element_bytes).times(num_segments).times(embedding_dim);
+  if (segments != nullptr) {
+    BARACUDA_RETURN_IF_FAILED(check_count(segments, of_segments, &p.segment_numel));
+  } else {
+    p.segment_numel = of_segments.fits() ? of_segments.value() : INT64_MAX;
+  }
   *problem = p;
   return Status::kOk;
 }

@@ -30,7 +30,7 @@ struct Problem {
 };
 
 // Checks in the project's fixed order. `rows_name` is what texts call the number of rows; `rows` and `segments` are
-// what they call the tensors, `element_bytes` is the size of T.
+// what they call the tensors (no segments: nullptr), `element_bytes` is the size of T.
 Status make_problem(const char* rows_name, int64_t num_rows, int32_t embedding_dim, int32_t num_segments, Form form,
                     int64_t element_bytes, const char* rows, const char* segments, Problem* problem);
 

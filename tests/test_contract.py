@@ -316,6 +316,9 @@ def test_library_functions(backend: str) -> None:
     assert functions.baracuda_kernels_backend_name().decode() == backend
     assert functions.baracuda_kernels_abi_hash() == _abi.ABI_HASH
     assert functions.baracuda_kernels_version().decode().count(".") == 2
+    threads = functions.baracuda_kernels_cpu_threads()
+    assert threads == 1 if backend == "cuda" else 1 <= threads <= 256
+    functions.baracuda_kernels_set_interrupt_check(None, None)
 
 
 OUT_OF_MEMORY = """

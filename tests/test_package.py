@@ -278,11 +278,40 @@ def test_the_instruction_set_can_be_bounded() -> None:
             assert printed == order[min(best, order.index(bound))]
 
 
-def test_the_thread_count_follows_its_variable(monkeypatch: pytest.MonkeyPatch) -> None:
-    allowed = min(len(os.sched_getaffinity(0)), 256)
-    for text, wanted in (("3", 3), ("0", allowed), ("-2", allowed), ("many", allowed), ("9999", 256), ("", allowed)):
-        monkeypatch.setenv("BARACUDA_NUM_THREADS", text)
-        assert _machine.cpu_threads() == wanted
+ALLOWED_THREADS = min(len(os.sched_getaffinity(0)), 256)
+THREADS_OF_TEXT = {
+    **{"1": 1, "3": 3, "007": 7, "256": 256, "257": 256, "9" * 40: 256},
+    **dict.fromkeys(("", "0", "-2", "+4", " 4", "4 ", "4abc", "1e3", "0x10", "3.0", "many", "\u0664"), ALLOWED_THREADS),
+}
+USED_THREADS = """
+import os, sys
+import numpy as np
+import pybaracuda
+from pybaracuda import _library
+library = _library.load("cpu")
+before = library.cpu_threads
+# Enough for the pool to start.
+pybaracuda.pad(np.zeros((200, 1000), np.float32), (1, 1), (1, 1))
+print(before, library.cpu_threads, len(os.listdir("/proc/self/task")))
+"""
+
+
+@pytest.mark.parametrize("text", THREADS_OF_TEXT)
+def test_the_thread_count_follows_its_variable(text: str) -> None:
+    wanted = THREADS_OF_TEXT[text]
+    # NumPy's own BLAS would start threads too.
+    before, after, running = map(int, python(USED_THREADS, BARACUDA_NUM_THREADS=text, OPENBLAS_NUM_THREADS="1").split())
+    assert (before, after, running) == (wanted, wanted, wanted)
+
+
+NONSENSE = {"1e3": True, "-2": True, "257": True, "3": False, "007": False, "": False}
+
+
+@pytest.mark.parametrize(("text", "is_nonsense"), NONSENSE.items())
+def test_info_says_that_the_thread_variable_is_nonsense(text: str, is_nonsense: bool) -> None:
+    printed = python("-m pybaracuda info", BARACUDA_NUM_THREADS=text)
+    assert f"up to {THREADS_OF_TEXT[text]} threads" in printed
+    assert (f"BARACUDA_NUM_THREADS is {text!r}" in printed) == is_nonsense
 
 
 def test_info_lists_everything() -> None:

@@ -220,6 +220,87 @@ print("done")
     )
 
 
+def test_forks_at_random_moments() -> None:
+    # By hand with --forks 10000.
+    command = [sys.executable, str(Path(__file__).with_name("fork_storm.py")), "--forks", "256"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_no_call_waits_behind_the_guard_of_a_static() -> None:
+    # Another thread may hold it as a child is forked, in which nobody would ever release it.
+    path = str(pybaracuda.library_path("cpu"))
+    listed = subprocess.run(["nm", "-D", "--undefined-only", path], capture_output=True, text=True, check=True).stdout
+    assert "malloc" in listed or "_Znwm" in listed
+    assert "__cxa_guard" not in listed
+
+
+def test_a_fork_waits_for_a_first_use() -> None:
+    run_script(
+        """
+import os, threading, time, warnings
+import pybaracuda
+from pybaracuda import _forking
+warnings.simplefilter("ignore", DeprecationWarning)
+inside, ended = threading.Event(), []
+def use():
+    with _forking.first_use():
+        inside.set()
+        time.sleep(0.5)
+        ended.append(True)
+threading.Thread(target=use).start()
+inside.wait()
+child = os.fork()
+if child == 0:
+    with _forking.first_use():
+        os._exit(0 if ended else 3)
+assert os.waitpid(child, 0)[1] == 0
+# The parent's lock is free again, also for a fork inside it.
+with _forking.first_use():
+    child = os.fork()
+    if child == 0:
+        thread = threading.Thread(target=lambda: pybaracuda.backend_available("cpu"))
+        thread.start()
+        thread.join()
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+thread = threading.Thread(target=use)
+thread.start()
+thread.join()
+assert ended == [True, True]
+print("done")
+"""
+    )
+
+
+def test_a_fork_whose_wait_would_never_end_goes_on() -> None:
+    run_script(
+        """
+import os, threading, warnings
+import pybaracuda
+from pybaracuda import _forking
+warnings.simplefilter("ignore", DeprecationWarning)
+_forking._PATIENCE = 0.2
+inside, leave = threading.Event(), threading.Event()
+def use():
+    with _forking.first_use():
+        inside.set()
+        leave.wait()
+thread = threading.Thread(target=use)
+thread.start()
+inside.wait()
+child = os.fork()
+if child == 0:
+    os._exit(0 if pybaracuda.backend_available("cpu") else 3)
+assert os.waitpid(child, 0)[1] == 0
+leave.set()
+thread.join()
+assert pybaracuda.backend_available("cpu")
+print("done")
+"""
+    )
+
+
 def test_a_spawned_worker_raises_what_it_met(tmp_path: Path) -> None:
     run_script(
         JOB

@@ -230,7 +230,7 @@ class PadBackwardPlan(Plan):
 
 
 def _pads(name: str, value: Any, rank: int) -> tuple[int, ...]:
-    if hasattr(value, "__index__") and not getattr(value, "ndim", 0):
+    if type(value) is int or (hasattr(value, "__index__") and not getattr(value, "ndim", 0)):
         return (_call.whole(name, value),) * rank
     try:
         pads = _call.whole_tuple(name, value)
@@ -338,8 +338,6 @@ def _prepare_backward(
 
 def _strides_of(out: Any, shape: tuple[int, ...]) -> tuple[int, ...] | None:
     """Answer the strides of an `out=` array of this shape where they are not dense; the launch checks the rest."""
-    if out is None:
-        return None
     target: Operand = read("out", out)
     return target.strides if target.shape == shape else None
 
@@ -416,8 +414,10 @@ def pad(
     dtype = operand.dtype
     key = _value_key(value, dtype) if mode == "constant" and item_bytes(dtype) is not None else 0
     problem = (operand.device, operand.shape, operand.strides, dtype, low, high, mode, key)
-    strides = None if out is None else _strides_of(out, _padded(operand.shape, low, high))
-    prepared = _prepared_for(_prepare, problem, strides)
+    if out is None:
+        prepared = _prepare(*problem, None)
+    else:
+        prepared = _prepared_for(_prepare, problem, _strides_of(out, _padded(operand.shape, low, high)))
     return prepared.launch((operand,), (out,), stream)[0]
 
 
@@ -467,6 +467,8 @@ def pad_backward(
     rank = len(operand.shape)
     low, high = _pads("pad_low", pad_low, rank), _pads("pad_high", pad_high, rank)
     problem = (operand.device, operand.shape, operand.strides, operand.dtype, low, high, mode)
-    strides = None if out is None else _strides_of(out, _cropped(operand.shape, low, high))
-    prepared = _prepared_for(_prepare_backward, problem, strides)
+    if out is None:
+        prepared = _prepare_backward(*problem, None)
+    else:
+        prepared = _prepared_for(_prepare_backward, problem, _strides_of(out, _cropped(operand.shape, low, high)))
     return prepared.launch((operand,), (out,), stream)[0]

@@ -149,6 +149,14 @@ bits() {
   return $status
 }
 
+# Calls with valid and hostile arguments, whose results must be the CPU library's.
+hostile_calls() {
+  timeout 300 python3 tools/fuzz.py --backend cuda --seconds 120
+  local status=$?
+  figure=$(grep -E '^[0-9,]+ calls in|^[0-9]+ findings' "$logs/fuzz.log" | paste -sd ' ')
+  return $status
+}
+
 # sanitize TOOL SHARE ARGUMENT...: the tool must find its planted fault, and none in the kernels, of which it sees one
 # case in SHARE.
 sanitize() {
@@ -197,6 +205,7 @@ check ctest native_tests
 check pytest python_tests
 check bits bits
 check full full_device_tests
+check fuzz hostile_calls
 check large large_tests &
 check memcheck sanitize memcheck 1 &
 check racecheck sanitize racecheck "$slow_share" &

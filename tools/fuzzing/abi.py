@@ -36,7 +36,7 @@ class Bits128(ctypes.Structure):
 class Entries(list[int]):
     """A host array's entries; in a shape, arrays are added entry by entry."""
 
-    def __add__(self, other: Any) -> Entries:
+    def __add__(self, other: Any) -> Entries:  # type: ignore[override]
         return Entries(one + two for one, two in zip(self, other, strict=True))
 
 

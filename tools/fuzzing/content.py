@@ -64,15 +64,15 @@ def pool(token: str, kind: str) -> bytes:
     if token not in FLOATS:
         return _integer_pool(rng, token, kind)
     if kind == "bits":
-        return rng.bytes(POOL * width)
+        return bytes(rng.bytes(POOL * width))
     special = _special(token)
     drawn = special[rng.integers(len(special), size=POOL)]
-    numbers = rng.uniform(-2, 2, POOL)
+    numbers: Any = rng.uniform(-2, 2, POOL)
     if kind == "special":
-        return drawn.tobytes()
+        return bytes(drawn.tobytes())
     if kind == "subnormal":
-        return (rng.integers(1 << 3, size=POOL).astype(BITS[width]) << BITS[width](8 * width - 4)
-                | rng.integers(1 << EXPONENTS[token][1], size=POOL).astype(BITS[width])).tobytes()  # fmt: skip
+        signs = rng.integers(2, size=POOL).astype(BITS[width]) << BITS[width](8 * width - 1)
+        return bytes((signs | rng.integers(1 << EXPONENTS[token][1], size=POOL).astype(BITS[width])).tobytes())
     if kind in ("boxes", "mixed-boxes"):
         numbers = _boxes(rng)
     elif kind in ("points", "mixed-points"):
@@ -86,7 +86,7 @@ def pool(token: str, kind: str) -> bytes:
     if kind.startswith("mixed"):
         bad = rng.random(POOL) < 0.15
         found[bad] = drawn[bad]
-    return found.tobytes()
+    return bytes(found.tobytes())
 
 
 def _boxes(rng: np.random.Generator) -> Any:
@@ -102,7 +102,7 @@ def _boxes(rng: np.random.Generator) -> Any:
 
 def _integer_pool(rng: np.random.Generator, token: str, kind: str) -> bytes:
     if token in INTEGERS:
-        dtype = np.dtype(INTEGERS[token])
+        dtype: Any = INTEGERS[token]
         limits = np.iinfo(dtype)
         if kind in ("special", "mixed"):
             bad = [number for number in IDS if limits.min <= number <= limits.max] + [limits.min, limits.max]
@@ -154,7 +154,7 @@ def _ids(token: str, kind: str, start: int, count: int, limit: int) -> bytes:
             numbers.sort()
             if kind == "descending":
                 numbers = numbers[::-1]
-    return numbers.astype(dtype).tobytes()
+    return bytes(numbers.astype(dtype).tobytes())
 
 
 def _offsets(token: str, kind: str, start: int, count: int, limit: int) -> bytes:
@@ -167,7 +167,7 @@ def _offsets(token: str, kind: str, start: int, count: int, limit: int) -> bytes
     if kind == "sorted":
         numbers.sort()
         numbers[:1], numbers[-1:] = 0, limit
-    return numbers.astype(INTEGERS[token]).tobytes()
+    return bytes(numbers.astype(INTEGERS[token]).tobytes())
 
 
 def is_unspecified(symbol_family: str, values: Mapping[str, Any], content: Content, index: bytes, token: str) -> bool:

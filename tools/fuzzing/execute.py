@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import ctypes
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,11 +14,10 @@ from tools.fuzzing import content, draw, model
 from tools.fuzzing.abi import ENTRY_CODES, Bits128, Functions, Library, Symbol, by_name
 from tools.fuzzing.call import Call
 from tools.fuzzing.float_mode import FloatMode
+from tools.fuzzing.judge import POISONS, Report, check_answer, check_results, where
 from tools.fuzzing.memory import PAGE, DeviceMemory, GuardedRegion, HostMemory
 from tools.fuzzing.model import OK, Problem, Rules, Span, Verdict
 
-# No byte of a result equals both.
-POISONS = (b"\xa5", b"\x5a")
 NOWHERE = 0x1001  # an address that no call may touch, and aligned to no element wider than a byte
 MOST_TENSORS = 6
 _LEAST_NORMAL = 2.0**-126
@@ -61,9 +60,6 @@ class _Given(NamedTuple):
 
     run: list[Any]
     block: bytes
-
-
-Report = Callable[[str], None]
 
 
 class Executor:
@@ -254,7 +250,7 @@ class Executor:
         problem = self._given(symbol, arguments, dict.fromkeys(pointers, NOWHERE), (0, 0, 0)).run
         status = functions.can_implement(*problem[:-3])
         text = library.last_error()
-        _judge(report, "can_implement", symbol, judged.verdict, status, text)
+        check_answer(report, "can_implement", symbol, judged.verdict, status, text)
         needed = functions.workspace_size(*[problem[place] for place in symbol.sizing])
         if judged.verdict.status != OK and needed != 0:
             report(f"workspace_size answers {needed} for a problem that is refused")
@@ -280,10 +276,10 @@ class Executor:
         for verb, poison in zip(("run", "run_packed"), POISONS, strict=True):
             self._fill(side, symbol, images, poison)
             side.memory.upload()
-            status = self._enter(report, verb, functions, given, self._flushes(symbol, call))
+            status = self._enter(report, verb, symbol, functions, given, self._flushes(symbol, call))
             said = library.last_error()
             side.memory.download()
-            _judge(report, verb, symbol, verdict, status, said)
+            check_answer(report, verb, symbol, verdict, status, said)
             shared = call.alias.other if call.alias is not None else None
             for what in self._harm(side, symbol, shared, status != OK):
                 report(f"{verb}: {what}")
@@ -292,12 +288,12 @@ class Executor:
         if len(found) < 2:
             return Outcome(status, 4, findings)
         unspecified = self._is_unspecified(symbol, call, judged, images)
-        _compare(report, symbol, *found, unspecified)
+        check_results(report, symbol, found[0], found[1], unspecified)
         if self.other is not None and not unspecified:
             other = self._elsewhere(report, self.other, symbol, call, judged, arguments, pointers, images)
             for output, mine, theirs in zip(symbol.outputs, found[0], other, strict=True):
                 if mine != theirs:
-                    report(f"{output.name} differs {_where(mine, theirs, output.element_bytes)} from "
+                    report(f"{output.name} differs {where(mine, theirs, output.element_bytes)} from "
                            f"{self.other.library.path.name}")  # fmt: skip
         return Outcome(status, 4, findings, not unspecified)
 
@@ -306,14 +302,16 @@ class Executor:
             return call.flushes and self._mode.exists
         return not any(p.finite and 0 < abs(call.values[p.name]) < _LEAST_NORMAL for p in symbol.scalars)
 
-    def _enter(self, report: Report, verb: str, functions: Functions, given: _Given, flushes: bool = False) -> int:
+    def _enter(
+        self, report: Report, verb: str, symbol: Symbol, functions: Functions, given: _Given, flushes: bool = False
+    ) -> int:
         if verb == "run_packed":
             ctypes.memmove(self._block_address, given.block, len(given.block))
             return int(functions.run_packed(self._block_address))
         if not flushes:
             return int(functions.run(*given.run))
         # In that mode ctypes itself would turn a small float into 0.
-        types = functions.run.argtypes
+        types = symbol.argument_types("run")
         passed = [
             kind(value) if isinstance(value, float) else value for kind, value in zip(types, given.run, strict=True)
         ]
@@ -331,9 +329,9 @@ class Executor:
         side.memory.upload()
         texts = []
         for verb in ("run", "run_packed"):
-            status = self._enter(report, verb, side.library.functions(symbol), given)
+            status = self._enter(report, verb, symbol, side.library.functions(symbol), given)
             texts.append(side.library.last_error())
-            _judge(report, verb, symbol, verdict, status, texts[-1])
+            check_answer(report, verb, symbol, verdict, status, texts[-1])
         if texts[0] != texts[1]:
             report(f"run says {texts[0]!r}, run_packed {texts[1]!r}")
         side.memory.download()
@@ -404,40 +402,3 @@ class Executor:
         for what in self._harm(other, symbol, None, status != OK):
             report(f"{other.library.path.name}: {what}")
         return self._results(report, other.library.path.name, other, symbol, judged, POISONS[0])
-
-
-def _judge(report: Report, verb: str, symbol: Symbol, verdict: Verdict, status: int, text: str) -> None:
-    """Status and words; can_implement knows nothing of what comes after the problem."""
-    if status != verdict.status:
-        wanted = f"{verdict.status} for {', '.join(sorted(verdict.names))}" if verdict.names else str(verdict.status)
-        report(f"{verb} answers {status} ({text!r}), wanted {wanted}")
-    elif status == OK:
-        if text:
-            report(f"{verb} succeeds and says {text!r}")
-    elif not text.startswith(symbol.prefix):
-        report(f"{verb}: the text does not begin with the symbol: {text!r}")
-    elif not any(name in text for name in verdict.names):
-        report(f"{verb}: the text names none of {sorted(verdict.names)}: {text!r}")
-
-
-def _compare(report: Report, symbol: Symbol, one: list[bytes], two: list[bytes], unspecified: bool) -> None:
-    """The results of run and of run_packed, which stood in different poison."""
-    for output, mine, theirs in zip(symbol.outputs, one, two, strict=True):
-        if mine == theirs:
-            continue
-        width = output.element_bytes
-        a, b = np.frombuffer(mine, np.uint8).reshape(-1, width), np.frombuffer(theirs, np.uint8).reshape(-1, width)
-        # One of the two may have written it.
-        untouched = (a != b).any(1) & ((a == POISONS[0][0]).all(1) | (b == POISONS[1][0]).all(1))
-        if untouched.any():
-            report(f"{output.name}: element {int(untouched.argmax())} is not written")
-        elif not unspecified:
-            report(f"{output.name} of run differs {_where(mine, theirs, width)} from that of run_packed")
-
-
-def _where(one: bytes, two: bytes, width: int) -> str:
-    a, b = np.frombuffer(one, np.uint8).reshape(-1, width), np.frombuffer(two, np.uint8).reshape(-1, width)
-    differs = (a != b).any(1)
-    first = int(differs.argmax())
-    return (f"in {int(differs.sum())} of {len(a)} elements, the first at {first} "
-            f"({a[first].tobytes().hex()}, {b[first].tobytes().hex()}, bytes in memory order),")  # fmt: skip

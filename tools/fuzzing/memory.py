@@ -105,8 +105,8 @@ class StagedRegion(GuardedRegion):
 class DeviceMemory:
     """Regions of device memory, from the driver: nothing but what is asked for is initialised."""
 
-    def __init__(self, count: int, capacity: int) -> None:
-        self._driver = ctypes.CDLL("libcuda.so.1")
+    def __init__(self, count: int, capacity: int, driver: Any = None) -> None:
+        self._driver = driver or ctypes.CDLL("libcuda.so.1")
         device, self._context = ctypes.c_int(), ctypes.c_void_p()
         self._call("cuInit", 0)
         self._call("cuDeviceGet", ctypes.byref(device), 0)

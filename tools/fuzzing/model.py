@@ -14,16 +14,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tools.fuzzing.abi import INTEGER_LIMITS, Entries, Symbol, Tensor, completed
+from tools.fuzzing.abi import Entries, Symbol, Tensor, completed
 from tools.fuzzing.call import Call
 
-OK, MISALIGNED, INVALID, UNSUPPORTED, TOO_SMALL, INTERNAL = range(6)
+OK, MISALIGNED, INVALID, UNSUPPORTED, TOO_SMALL = range(5)
 INT64_MAX = 2**63 - 1
 WORKSPACE_ALIGNMENT = 16
 
 
 class Rules(NamedTuple):
-    """Points of the contract that are written down here once, so that a change of the contract is a change of a line."""
+    """Points of the contract that are written here once, so that a change of the contract is a change of a line."""
 
     # An output whose own elements overlap: status 2, or else accepted with results that nobody promises.
     refuses_self_overlap: bool = False
@@ -133,6 +133,8 @@ def _scalar_faults(symbol: Symbol, call: Call, values: Mapping[str, Any]) -> set
         for field in symbol.fields:
             if field.scalar is not None and not _in_range(field.scalar, values[field.name]):
                 wrong.add(f"options->{field.name}")
+        if symbol.operator.name == "segment_ex" and symbol.element in ("i32", "i64"):
+            wrong |= set() if values["reduce"] in _INTEGER_REDUCTIONS else {"options->reduce"}
     for scalar in symbol.scalars:
         if not _in_range(scalar, values[scalar.name]):
             wrong.add(scalar.name)
@@ -148,8 +150,6 @@ def _scalar_faults(symbol: Symbol, call: Call, values: Mapping[str, Any]) -> set
         return _pad_faults(symbol, values)
     if symbol.operator.family == "dequantize" and not _is(values["numel"], values["shape"]):
         return {"numel"}
-    if symbol.operator.name == "segment_ex" and symbol.element in ("i32", "i64"):
-        return set() if values["reduce"] in _INTEGER_REDUCTIONS else {"options->reduce"}
     return set()
 
 
@@ -226,7 +226,7 @@ def launch(
     rules: Rules,
 ) -> Verdict:
     """The stages behind the problem's: pointers, workspace, stream. `needed` is what workspace_size answers."""
-    if not judged.verdict.status == OK or judged.is_empty:
+    if judged.verdict.status != OK or judged.is_empty:
         return judged.verdict
     spans = judged.spans
     null = {t.name for t in symbol.tensors if pointers[t.name] == 0 and spans[t.name].elements}
@@ -345,6 +345,3 @@ def self_overlap(symbol: Symbol, judged: Problem) -> Verdict:
         if overlaps_itself(judged.spans[output.name]):
             return refused({output.strides or output.name})
     return PASSED
-
-
-__all__ = ["INTEGER_LIMITS", "OK", "Problem", "Rules", "Span", "Verdict", "launch", "problem"]

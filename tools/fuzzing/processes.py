@@ -69,9 +69,15 @@ class Worker:
 
     def hangs(self) -> bool:
         at = self.state[0]
-        if at != self._at or at < 0:
+        if at != self._at or at < 0 or self._is_stopped():
             self._at, self._since = at, time.monotonic()
-        return time.monotonic() - self._since > self.options.hang
+        return bool(time.monotonic() - self._since > self.options.hang)
+
+    def _is_stopped(self) -> bool:
+        """Whether somebody stopped the process for a while, which is no hang."""
+        with contextlib.suppress(OSError):
+            return Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
+        return False
 
     def ended(self) -> bool:
         if self.process.poll() is None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 import mmap
+import os
 import re
 import struct
 import sys
@@ -62,6 +63,7 @@ def fuzz(executor: execute.Executor, options: argparse.Namespace, state: Any) ->
     statuses: Counter[int] = Counter()
     of_symbol: Counter[str] = Counter()
     made = entered = compared = 0
+    parent = os.getppid()  # without which nobody wants to know
     seed, streams, number = options.seed, executor.streams, options.first
     while stop is None or number < stop:
         if draw.symbol_of(number).name in chosen:
@@ -76,7 +78,7 @@ def fuzz(executor: execute.Executor, options: argparse.Namespace, state: Any) ->
             if outcome.findings or options.reproduce:
                 found = [finding.what for finding in outcome.findings]
                 say({"number": number, "call": call.to_json(drawn.call), "findings": found, "status": outcome.status})
-            if deadline is not None and made % 64 == 0 and time.monotonic() > deadline:
+            if made % 64 == 0 and (os.getppid() != parent or (deadline is not None and time.monotonic() > deadline)):
                 break
         number += options.jobs
         if deadline is not None and not chosen:

@@ -97,6 +97,8 @@ def exact_float(name: str, value: Any) -> float:
     """Convert a real number to float, whatever the thread does with subnormal numbers."""
     if type(value) is float:
         return value
+    if type(value) is int and -(1 << 53) <= value <= 1 << 53:
+        return float(value)  # exact in every mode
     # float() would parse text, drop an imaginary part with a warning, and take arrays of one element.
     if not isinstance(value, str | bytes | bytearray | complex | np.complexfloating) and not getattr(value, "ndim", 0):
         try:

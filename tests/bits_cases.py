@@ -396,18 +396,23 @@ def case(symbol: Symbol, problem: Problem) -> Case:
     return Case(name, problem.description, symbol, values, inputs)
 
 
-def cases_of(symbol: Symbol) -> list[Case]:
-    """A symbol's cases. An operator without problems is an error, not a gap."""
+def problems_of(symbol: Symbol) -> list[Problem]:
+    """A symbol's problems. An operator without any is an error, not a gap."""
     operator = symbol.operator
     problems = PROBLEMS.get(operator.name, PROBLEMS.get(operator.family))
     if not problems:
         raise AssertionError(f"{operator.name} has no problem in tests/bits_cases.py: add some")
     of_integers = symbol.variant.types.get("T") in ("i32", "i64")
     return [
-        case(symbol, problem)
+        problem
         for problem in problems
         if not any(part in operator.name for part in problem.without) and not (of_integers and problem.floats_only)
     ]
+
+
+def cases_of(symbol: Symbol) -> list[Case]:
+    """A symbol's cases, one of each problem."""
+    return [case(symbol, problem) for problem in problems_of(symbol)]
 
 
 def cases() -> Iterator[Case]:

@@ -21,9 +21,10 @@ from collections import Counter
 from typing import NamedTuple
 
 import bad_data
+import bits_cases
 import bits_run
 import numpy as np
-from bits_cases import Case, cases_of
+from bits_cases import Case
 from bits_run import Bench, hashed, laid_out
 from cuda_driver import Stream, driver
 from native_memory import FILLS, Bytes, memory_for
@@ -97,8 +98,8 @@ class Caller:
         if kind == 0:
             mix = bad_data.MIXES[self._random.integers(len(bad_data.MIXES))]
             return bad_data.case(symbol, mix, bad_data.SIZES[self._random.integers(len(bad_data.SIZES))])
-        found = cases_of(symbol)
-        chosen = found[self._random.integers(len(found))]
+        problems = bits_cases.problems_of(symbol)
+        chosen = bits_cases.case(symbol, problems[self._random.integers(len(problems))])
         if kind == 1:
             return chosen
         inputs = {}
@@ -143,7 +144,7 @@ class Caller:
                 bits_run.sizes_of(case)[tensor.name] for tensor in case.symbol.outputs[:1]
             ):
                 self._check_a_failure(bench, way.stream.handle)
-            for _ in range(self._random.integers(1, 4)):
+            for _ in range(self._random.integers(1, 9)):
                 bench.run(way.stream.handle)
                 self.calls += 1
             if driver().current_context() != before:

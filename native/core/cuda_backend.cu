@@ -50,13 +50,16 @@ DeviceTraits traits_of[kMaxDevices];
 // In this scope the thread may make calls that CUDA refuses it while any of its streams is captured.
 class RelaxedCapture {
  public:
-  RelaxedCapture() { cudaThreadExchangeStreamCaptureMode(&mode_); }
+  RelaxedCapture() : exchanged_(cudaThreadExchangeStreamCaptureMode(&mode_) == cudaSuccess) {}
   RelaxedCapture(const RelaxedCapture&) = delete;
   RelaxedCapture& operator=(const RelaxedCapture&) = delete;
-  ~RelaxedCapture() { cudaThreadExchangeStreamCaptureMode(&mode_); }
+  ~RelaxedCapture() {
+    if (exchanged_) cudaThreadExchangeStreamCaptureMode(&mode_);
+  }
 
  private:
   cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;  // then the one to return to
+  bool exchanged_;
 };
 
 Status pool_of(int device, cudaMemPool_t* pool) {

@@ -113,6 +113,10 @@ def header(operators: Sequence[Operator]) -> str:
  * Loading: CUDA loads a kernel when a process first runs it, and may then wait for what the device is doing;
  * CUDA_MODULE_LOADING=EAGER in the environment loads all kernels at the start.
  * Thread-safety: every function may be called from any number of threads at once. The error text is per thread.
+ * Left to the caller on CUDA: CUDA itself may end the process where a stream was destroyed or never was one, and it
+ * finds out that the stream's device cannot reach an address only while the kernel runs. After that, as after any
+ * kernel that failed in the same context, every call answers 5. So does every call in a child that was forked after
+ * CUDA was used. Functions that CUDA runs on the host (cuLaunchHostFunc) must not call this library.
  * Outputs are fully overwritten. A NaN made by arithmetic is the one canonical quiet NaN.
  */
 #ifndef BARACUDA_KERNELS_H

@@ -27,7 +27,7 @@ from bits_cases import Case, cases_of
 from bits_run import Bench, hashed, laid_out
 from cuda_driver import CAPTURE_MODE_THREAD_LOCAL, Graph, Stream, driver
 from native_memory import FILLS, DeviceMemory, HostMemory, Memory, memory_for
-from raw_abi import Launch, Library, Symbol, Values, completed, span, symbols
+from raw_abi import Launch, Library, Symbol, Values, completed, numel, span, symbols
 
 import pybaracuda
 
@@ -230,12 +230,21 @@ def bad_address(kind: str) -> None:
 # ---- no device
 
 
+def _never_reached(case: Case, values: Values) -> dict[str, int]:
+    """Addresses for a call that is refused before it touches them; no two tensors share a byte."""
+    addresses, address = {}, 4096
+    for tensor in case.symbol.tensors:
+        addresses[tensor.name] = address
+        address += -(-numel(tensor, values) * case.symbol.element_bytes(tensor) // 4096) * 4096
+    return addresses
+
+
 def no_device() -> None:
     """Run with no device visible."""
     assert not pybaracuda.backend_available("cuda")
     say(pybaracuda.backend_problem("cuda"))
     case = typical()
-    pointers = {tensor.name: 4096 for tensor in case.symbol.tensors}
+    pointers = _never_reached(case, case.values)
     for workspace_bytes in (0, library().workspace_size(case.symbol, case.values)):
         for stream in (0, 1, 2):
             given = Launch(pointers, 4096 if workspace_bytes else 0, workspace_bytes, stream)
@@ -324,8 +333,7 @@ def scratch_that_does_not_fit() -> None:
     assert_healthy(stream)
     case = typical()
     values, wanted = _too_large(case)
-    memory = DeviceMemory(1 << 20)
-    pointers = {tensor.name: memory.address for tensor in case.symbol.tensors}
+    pointers = _never_reached(case, values)
     for handle in (stream.handle, 0):
         text = assert_refused(
             library().run(case.symbol, values, Launch(pointers, stream=handle)), str(wanted), "bytes free"
@@ -504,7 +512,7 @@ def pending_errors() -> None:
     runtime.cudaGetLastError()
     case = typical()
     values, _ = _too_large(case)
-    pointers = {tensor.name: 4096 for tensor in case.symbol.tensors}
+    pointers = _never_reached(case, values)
     assert_refused(library().run(case.symbol, values, Launch(pointers)))
     (pending,) = runtime.cudaPeekAtLastError()
     say("their pending error after our failure:", pending)
@@ -585,7 +593,11 @@ def reset_device() -> None:
     assert_healthy(stream)
     driver().call("cuDevicePrimaryCtxReset_v2", 0)
     say("reset")
-    driver().enter()
+    # The context that was current is gone, and a new one has to be asked for.
+    context = ctypes.c_void_p()
+    driver().call("cuDevicePrimaryCtxRetain", ctypes.byref(context), 0)
+    driver().call("cuCtxSetCurrent", context)
+    say("entered")
     memory = DeviceMemory(bits_run.CAPACITY)
     placed = laid_out(typical(), library(), memory, "loose")
     placed.write(FILLS[0])

@@ -87,10 +87,14 @@ def two_gpus() -> None:
 
 
 @pytest.mark.parametrize("kind", ["destroyed", "context-destroyed", "never-made"])
-def test_a_stream_that_is_none_is_refused_unless_the_driver_itself_dies_of_it(kind: str) -> None:
-    alone = case("bad_stream_in_the_driver", kind)
+def test_a_stream_that_is_none_is_refused_unless_the_driver_dies_of_it(kind: str) -> None:
+    """A limit: the driver follows the handle into memory that was freed, and what lies there now decides.
+
+    What the driver makes of the handle alone stands in the log, but not even that repeats.
+    """
+    case("bad_stream_in_the_driver", kind)
     ended = case("bad_stream", kind)
-    assert ended.done or (ended.status in CRASHES and alone.status in CRASHES), (alone, ended)
+    assert ended.done or ended.status in CRASHES, ended
     if not ended.done:
         assert "calling" in ended.text
         assert "answered" not in ended.text

@@ -26,10 +26,10 @@ class Rules(NamedTuple):
     """Points of the contract that are written here once, so that a change of the contract is a change of a line."""
 
     # An output whose own elements overlap: status 2, or else accepted with results that nobody promises.
-    refuses_self_overlap: bool = False
+    refuses_self_overlap: bool = True
     # An output that shares an element with another operand, but for identical views of operators that work element by
     # element: status 2, or else accepted with results that nobody promises.
-    refuses_shared_output: bool = False
+    refuses_shared_output: bool = True
     # Of an element of 16 bytes.
     b128_alignment: int = 16
     # Scalars that are subnormal are kept in a thread that flushes such numbers to zero.

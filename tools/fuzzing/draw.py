@@ -330,7 +330,8 @@ def call_of(seed: int, number: int, streams: int) -> Drawn:
         span = spans.get(tensor.name, model.EMPTY)
         places[tensor.name] = _place(draw, tensor.element_bytes, faults.astray.get(tensor.name, 0))
         # What is too large for the memory is not there: the call must then be refused before it looks.
-        if tensor.name in faults.null or span.bytes > MOST_BYTES:
+        # So is what a stride of 0 repeats too often, which costs time instead.
+        if tensor.name in faults.null or max(span.bytes, span.elements * tensor.element_bytes) > MOST_BYTES:
             places[tensor.name] = Placed("null")
         if not tensor.is_output:
             contents[tensor.name] = Content(_kind(draw, symbol, tensor.name, tensor.token, values), draw.below(4096))

@@ -22,6 +22,7 @@ from bits_content import (
     bad_positions,
     boxes,
     centre,
+    far_boxes,
     far_zero_points,
     holed_offsets,
     ids,
@@ -36,6 +37,7 @@ from bits_content import (
     sorted_ids,
     special,
     subnormal,
+    subnormal_singles,
     tied,
     whole_numbers,
     wide,
@@ -74,6 +76,8 @@ class Problem(NamedTuple):
     without: tuple[str, ...] = ()
     # Whether integers have no such problem.
     floats_only: bool = False
+    # Whether the elements among the arguments are subnormal.
+    subnormal: bool = False
 
 
 TENTH = float(np.float32(0.1))
@@ -121,6 +125,11 @@ _ROI = [
         "subnormal", "subnormal data alone",
         _roi((1, 3, 6, 7), 9, (2, 2), 1.0, 3, 1),
         {"rois": boxes, "input": subnormal, "grad_output": subnormal},
+    ),
+    Problem(
+        "subnormal-scale", "a scale that is subnormal, and boxes far enough for it to matter",
+        _roi((2, 3, 6, 7), 19, (2, 3), float(np.float32(1e-40)), 3, 0),
+        {"rois": far_boxes},
     ),
 ]  # fmt: skip
 
@@ -195,6 +204,7 @@ _PAD = [
                  grad_output_strides=[-20, 2]), _PAD_BITS),
     Problem("broadcast", "an input read with stride 0",
             _pad([3, 5], [0, 1], [1, 1], input_strides=[0, 1], grad_output_strides=[0, 1]), _PAD_BITS),
+    Problem("subnormal-value", "padding with a subnormal number", _pad([3, 7], [1, 2], [0, 3]), subnormal=True),
 ]  # fmt: skip
 
 
@@ -251,6 +261,8 @@ _PAD_EX = [
                 {**_pad([4, 9], [0, -5], [-1, 23]), "mode": number}, _PAD_REPEATED_WIDE)
         for number, name in enumerate(PAD_MODES)
     ),
+    Problem("subnormal-value", "padding with a subnormal number", {**_pad([3, 7], [1, -2], [0, 3]), "mode": 0},
+            subnormal=True),
     Problem("crop", "nothing is added", {**_pad([6, 7], [-1, -2], [-2, -3]), "mode": 1}, _PAD_BITS),
     Problem("crop-all", "nothing is left", {**_pad([3, 4], [-1, 0], [-2, 0]), "mode": 2}),
     Problem("crop-all-then-pad", "nothing is left to see", {**_pad([3, 4], [-3, 1], [2, 0]), "mode": 0}),
@@ -316,6 +328,8 @@ _SEGMENT_EX = [
             {"index": sorted_ids, "input": tied}),
     Problem("min-with-arg", "any ids, half of the segments without rows", _segment_ex(7, 0, (120, 4, 10)),
             {"index": bad_ids, "input": tied}),
+    Problem("subnormal-value", "segments without rows are a subnormal number", _segment_ex(0, 0, (40, 3, 60)),
+            {"index": ids}, floats_only=True, subnormal=True),
     Problem("own-value", "no value is given", _segment_ex(7, 2, (40, 3, 60), empty_value=None), {"index": offsets}),
     Problem("parallel", "enough work for several threads", _segment_ex(2, 0, (1200, 96, 40)), {"index": bad_ids}),
 ]  # fmt: skip
@@ -335,6 +349,8 @@ _CHANNEL = [
     Problem("parallel", "enough work for several threads", {"shape": [4, 33, 40, 41], "axis": 1}, _CHANNEL_MAKERS),
     Problem("subnormal", "products that are subnormal", {"shape": [1, 20, 1, 31], "axis": 1},
             {"scale": subnormal, "zero_point": zero_points, "grad_output": plain}),
+    Problem("subnormal-scale", "scales that are subnormal in f32, also where they are f64",
+            {"shape": [2, 20, 1, 31], "axis": 1}, {"scale": subnormal_singles, "zero_point": zero_points}),
 ]  # fmt: skip
 
 # By family, or by operator where one of a family takes others.
@@ -365,14 +381,22 @@ PAD_VALUES = {
 EMPTY_VALUES = {"f32": TENTH, "f64": -0.0, "f16": 0x7D23, "bf16": 0xFF91, "i32": INT32_MIN, "i64": 2**53 + 1}
 
 
+# Subnormal elements: some 1e-42 in f32, and the first places of the others.
+SUBNORMAL_VALUES = {"f32": float(np.float32(1e-42)), "f64": 7 * 2.0**-1074, "f16": 0x0003, "bf16": 0x8005}
+
+
 def _values(symbol: Symbol, problem: Problem) -> Values:
     """The problem's values that this operator takes."""
     names = {s.name for s in symbol.scalars} | {a.name for a in symbol.host_arrays}
     chosen: Values = {name: value for name, value in problem.values.items() if name in names}
     if "value" in names | {field.name for field in symbol.fields}:
         chosen["value"] = PAD_VALUES[symbol.variant.token]
+        if problem.subnormal:
+            chosen["value"] = SUBNORMAL_VALUES.get(symbol.variant.token, chosen["value"])
     if any(field.name == "empty_value" for field in symbol.fields):
         chosen["empty_value"] = problem.values.get("empty_value", EMPTY_VALUES[symbol.variant.types["T"]])
+        if problem.subnormal:
+            chosen["empty_value"] = SUBNORMAL_VALUES[symbol.variant.types["T"]]
     return completed(symbol, chosen)
 
 

@@ -105,6 +105,15 @@ def boxes(seed: int, count: int, token: str, values: Values) -> Array:
     return encoded(content.astype(np.float32).ravel(), token)
 
 
+def far_boxes(seed: int, count: int, token: str, values: Values) -> Array:
+    """Boxes so far apart that a subnormal scale moves them within the first pixel, and no further."""
+    rows = count // 5
+    content = np.empty((rows, 5))
+    content[:, 0] = integers(seed, rows, 0, _number(values, "n") - 1)
+    content[:, 1:] = numbers(seed ^ 1, rows * 4, "f32", 0.0, 1.0).reshape(rows, 4) * 3e38
+    return encoded(content.astype(np.float32).ravel(), token)
+
+
 _BAD_BOXES = [
     [-1, 1, 1, 5, 4], [-0.5, 1, 1, 5, 4], [1e30, 1, 1, 5, 4], [2.0**31, 1, 1, 5, 4], [math.nan, 1, 1, 5, 4],
     [0, math.nan, 1, 5, 4], [0, 1, -math.inf, 5, 4], [0, 1, 1, math.inf, 4], [0, -1e30, -1e30, 1e30, 1e30],
@@ -201,6 +210,13 @@ def near_one(seed: int, count: int, token: str, values: Values) -> Array:
 def scales(seed: int, count: int, token: str, values: Values) -> Array:
     """Positive scales from 1/16 up to 1/8; 1/16 keeps f16 products normal."""
     return encoded(numbers(seed, count, token, 0.0625, 0.125), token)
+
+
+def subnormal_singles(seed: int, count: int, token: str, values: Values) -> Array:
+    """Subnormal numbers of f32 also where the element is f64; else the element's own."""
+    if token != "f64":
+        return subnormal(seed, count, token, values)
+    return encoded(subnormal(seed, count, "f32", values).view(np.float32).astype(np.float64), token)
 
 
 def zero_points(seed: int, count: int, token: str, values: Values) -> Array:

@@ -151,8 +151,10 @@ class Bench:
         launch = self._launch._replace(stream=stream, pointers=pointers)
         return self._library.run(self.case.symbol, self.case.values, launch)
 
-    def run(self, stream: int = 0) -> None:
-        status = self._library.run(self.case.symbol, self.case.values, self._launch._replace(stream=stream))
+    def run(self, stream: int = 0, caller: str = "plain") -> None:
+        call = self._library.prepared(self.case.symbol, self.case.values, self._launch._replace(stream=stream))
+        with CallerMode().flushing() if caller == "ftz" else as_is():
+            status = call()
         assert status == 0, f"{self.case.name}: status {status}, {self._library.last_error()}"
 
     def results(self) -> dict[str, bytes]:
@@ -169,7 +171,7 @@ def laid_out(case: Case, library: Library, memory: Memory, layout: str = "tight"
     """The case in one memory, canaries around every tensor; the layouts are Configuration's."""
     loose = layout == "loose"
     workspace_bytes = 0 if loose else library.workspace_size(case.symbol, case.values)
-    offsets = {t.name: case.symbol.element_bytes(t) for t in case.symbol.tensors} if loose else {}
+    offsets = {t.name: case.symbol.alignment(t) for t in case.symbol.tensors} if loose else {}
     arena = Arena(memory, {**sizes_of(case), "workspace": workspace_bytes}, offsets)
     return Bench(case, library, arena, workspace_bytes)
 
@@ -178,8 +180,7 @@ def outputs(case: Case, library: Library, memory: Memory, configuration: Configu
     """Runs one case; answers the bytes of every output's elements. Nothing else may have been written."""
     bench = laid_out(case, library, memory, configuration.layout)
     bench.write(FILLS[configuration.layout == "loose"])
-    with CallerMode().flushing() if configuration.caller == "ftz" else as_is():
-        bench.run()
+    bench.run(caller=configuration.caller)
     return bench.results()
 
 

@@ -392,7 +392,7 @@ def _pointer_faults(symbol: Symbol) -> Iterator[Fault]:
         if symbol.element_bytes(tensor) > 1:
             yield Fault(
                 f"{tensor.name}+1-byte", Stage.ALIGNMENT, STATUS["MISALIGNED_OPERAND"],
-                (tensor.name, "0x", "wanted", f"{symbol.element_bytes(tensor)} bytes"), misaligned=(tensor.name,),
+                (tensor.name, "0x", "wanted", f"{symbol.alignment(tensor)} bytes"), misaligned=(tensor.name,),
             )  # fmt: skip
 
 

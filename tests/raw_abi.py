@@ -6,7 +6,8 @@ from __future__ import annotations
 import ctypes
 import math
 import struct
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -77,6 +78,10 @@ class Symbol(NamedTuple):
     def dtype(self, tensor: _abi.Tensor) -> str:
         """A tensor's dtype token in this variant."""
         return self.variant.types.get(tensor.dtype, tensor.dtype)
+
+    def alignment(self, tensor: _abi.Tensor) -> int:
+        """Of an element's address: its size, but 8 for elements of 16 bytes."""
+        return min(self.element_bytes(tensor), 8)
 
     def element_bytes(self, tensor: _abi.Tensor) -> int:
         return _abi.DTYPE_BYTES[self.dtype(tensor)]
@@ -246,10 +251,14 @@ class Library:
                 arguments.append(C_SCALARS[symbol.code(parameter)](values[parameter.name]))
         return arguments
 
-    def run(self, symbol: Symbol, values: Mapping[str, Value], launch: Launch) -> int:
+    def prepared(self, symbol: Symbol, values: Mapping[str, Value], launch: Launch) -> Callable[[], int]:
+        """The call, all numbers in their C types already: what Python converts depends on the thread's float mode."""
         arguments = self._arguments(symbol, values, launch.pointers, launch.options)
         tail = (launch.workspace or None, launch.workspace_bytes, launch.stream or None)
-        return int(self._function(symbol, "run")(*arguments, *tail))
+        return partial(self._function(symbol, "run"), *arguments, *tail)
+
+    def run(self, symbol: Symbol, values: Mapping[str, Value], launch: Launch) -> int:
+        return self.prepared(symbol, values, launch)()
 
     def run_packed(self, symbol: Symbol, values: Mapping[str, Value], launch: Launch) -> int:
         plain: list[Any] = []

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from bits_cases import Case
 from bits_run import Configuration
-from native_memory import Memory, memory_for
+from native_memory import FILLS, Arena, Memory, memory_for
 from oracle import affine_grid, grid_sample, pad, quantize, roi_align, segment
 from oracle.sums import Array
 from pad_gradients import assert_pad_gradient
@@ -50,6 +50,28 @@ def test_cuda_reproduces_the_committed_bits(configuration: Configuration) -> Non
         pytest.skip("no CUDA")
     said = bits_run.differences(bits_run.run_in_child(configuration), bits_run.committed())
     assert not said, "\n" + "\n".join(said)
+
+
+@pytest.mark.parametrize("backend", ["cpu", "cuda"])
+@pytest.mark.parametrize(("source", "destination"), [(0, 0), (0, 8), (8, 0), (8, 8)])
+def test_words_of_16_bytes_lie_at_any_multiple_of_8(backend: str, source: int, destination: int) -> None:
+    import pybaracuda
+
+    if not pybaracuda.backend_available(backend):
+        pytest.skip("no CUDA")
+    library, memory = Library(backend), memory_for(backend, bits_run.CAPACITY)
+    committed, count = bits_run.committed(), 0
+    for case in bits_cases.cases():
+        if case.symbol.variant.token != "b128":
+            continue
+        offsets = {t.name: source if t.role == "input" else destination for t in case.symbol.tensors}
+        bench = bits_run.Bench(case, library, Arena(memory, {**bits_run.sizes_of(case), "workspace": 0}, offsets), 0)
+        bench.write(FILLS[0])
+        bench.run()
+        assert bits_run.hashed(bench.results()) == committed[case.name], case.name
+        count += 1
+    memory.free()
+    assert count > 100
 
 
 def test_every_variant_has_several_cases() -> None:

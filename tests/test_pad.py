@@ -398,3 +398,18 @@ def test_any_adjoint_is_exact(seed: int, drawn: tuple[str, Problem]) -> None:
     values, gradient = integers(rng, problem[0], dtype, 9), integers(rng, padded_shape(problem), dtype, 9)
     output = forward(Place(), values, problem, dtype, mode)
     assert np.sum(output * gradient) == np.sum(values * backward(Place(), gradient, problem, dtype, mode))
+
+
+def test_complex_numbers_need_no_more_alignment_than_numpy_gives_them() -> None:
+    # 24 MiB and more are written past the caches, where whole lines are filled.
+    for shape, low, high in (((2, 2), (1, 0), (0, 3)), ((1200, 1300), (1, 7), (2, 100))):
+        count = int(np.prod(shape))
+        for first in (0, 1):
+            values = np.arange(2.0 * count + 2)[first : first + 2 * count].view(np.complex128).reshape(shape)
+            for out_first in (0, 1):
+                padded = tuple(a + b + c for a, b, c in zip(shape, low, high, strict=True))
+                size = 2 * int(np.prod(padded))
+                out = np.empty(size + 2)[out_first : out_first + size].view(np.complex128).reshape(padded)
+                pybaracuda.pad(values, low, high, value=3 - 4j, out=out)
+                widths = list(zip(low, high, strict=True))
+                assert np.array_equal(out, np.pad(values, widths, constant_values=3 - 4j))

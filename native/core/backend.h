@@ -13,8 +13,8 @@ namespace baracuda {
 // A CUstream or cudaStream_t; NULL is the legacy default stream. The CPU backend knows NULL alone.
 using Stream = void*;
 
-// Everything that must hold while an operator launches, undone on leaving: on CUDA the stream's device is current, on
-// the CPU the float environment rounds to nearest and keeps subnormals.
+// Everything that a backend needs while an operator launches, undone on leaving: on CUDA the stream's device is
+// current, on the CPU the stream is NULL.
 class LaunchScope {
  public:
   LaunchScope() = default;
@@ -25,7 +25,6 @@ class LaunchScope {
 
  private:
   bool entered_ = false;
-  int64_t saved_ = 0;
 };
 
 // Scratch for callers that pass no workspace: the library's stream-ordered pool on CUDA, the heap on the CPU.

@@ -3,7 +3,6 @@
 #include <cstdlib>
 
 #include "core/backend.h"
-#include "core/cpu_float_environment.h"
 #include "core/entry.h"
 
 namespace baracuda {
@@ -12,15 +11,10 @@ Status LaunchScope::enter(Stream stream) {
   if (stream != nullptr) {
     return fail(Status::kUnsupported, "stream is %p; the CPU backend takes NULL alone", stream);
   }
-  saved_ = read_float_environment();
-  write_float_environment(kDefaultMxcsr);
-  entered_ = true;
   return Status::kOk;
 }
 
-LaunchScope::~LaunchScope() {
-  if (entered_) write_float_environment(static_cast<uint32_t>(saved_));
-}
+LaunchScope::~LaunchScope() = default;
 
 Status Scratch::acquire(size_t bytes, Stream stream) {
   stream_ = stream;

@@ -5,7 +5,7 @@
 #include <ctime>
 
 #include "core/backend.h"
-#include "core/cpu_float_environment.h"
+#include "core/float_environment.h"
 #include "core/status.h"
 
 namespace baracuda {

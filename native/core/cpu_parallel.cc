@@ -13,8 +13,8 @@
 #include <thread>
 
 #include "core/backend.h"
-#include "core/cpu_float_environment.h"
 #include "core/cpu_interrupt.h"
+#include "core/float_environment.h"
 
 namespace baracuda {
 namespace {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The one path every C function takes: validate, size the workspace, launch. Operators supply the parts as an `Op`.
+// Scalars are converted and compared on the way, so that the caller's float mode is set aside before anything else.
 //
 // An Op has: `Arguments`, the generated block; `Problem`; and static functions
 //   Status make_problem(const Arguments&, Problem*)     scalars, ranges, overflow; reads no data pointer
@@ -16,6 +17,7 @@
 
 #include "core/backend.h"
 #include "core/checked.h"
+#include "core/float_environment.h"
 #include "core/status.h"
 
 namespace baracuda {
@@ -55,6 +57,9 @@ Buffers buffers_of(Voids*... pointers) {
   return Buffers{Untyped<Voids>{pointers}...};
 }
 
+// Elements lie at multiples of their size; those of 16 bytes are pairs of words, as baracuda_kernels_bits128 is.
+inline size_t alignment_of(size_t element_bytes) { return element_bytes < 8 ? element_bytes : 8; }
+
 inline Status check_operands(const Operands& operands) {
   for (int i = 0; i < operands.count; ++i) {
     const Operand& operand = operands.items[i];
@@ -65,9 +70,10 @@ inline Status check_operands(const Operands& operands) {
   }
   for (int i = 0; i < operands.count; ++i) {
     const Operand& operand = operands.items[i];
-    if (operand.numel > 0 && reinterpret_cast<uintptr_t>(operand.pointer) % operand.element_bytes != 0) {
+    const size_t alignment = alignment_of(operand.element_bytes);
+    if (operand.numel > 0 && reinterpret_cast<uintptr_t>(operand.pointer) % alignment != 0) {
       return fail(Status::kMisalignedOperand, "%s is at %p; wanted an address aligned to %zu bytes", operand.name,
-                  operand.pointer, operand.element_bytes);
+                  operand.pointer, alignment);
     }
   }
   return Status::kOk;
@@ -167,6 +173,7 @@ Status run_checked(const typename Op::Arguments& arguments) {
 template <class Op>
 int32_t run(const char* symbol, const typename Op::Arguments& arguments) {
   begin_call(symbol);
+  const ScopedFloatEnvironment environment;
   return static_cast<int32_t>(run_checked<Op>(arguments));
 }
 
@@ -179,6 +186,7 @@ int32_t run_packed(const char* symbol, const void* arguments) {
 template <class Op>
 int32_t can_implement(const char* symbol, const typename Op::Arguments& arguments) {
   begin_call(symbol);
+  const ScopedFloatEnvironment environment;
   typename Op::Problem problem;
   return static_cast<int32_t>(Op::make_problem(arguments, &problem));
 }
@@ -186,6 +194,7 @@ int32_t can_implement(const char* symbol, const typename Op::Arguments& argument
 template <class Op>
 size_t workspace_size(const char* symbol, const typename Op::Arguments& arguments) {
   begin_call(symbol);
+  const ScopedFloatEnvironment environment;
   typename Op::Problem problem;
   if (Op::make_problem(arguments, &problem) != Status::kOk) return 0;
   return Op::workspace_size(problem);

@@ -31,6 +31,8 @@ struct WordOfBytes<16> {
   using type = Word128;
 };
 
+static_assert(alignof(baracuda_kernels_bits128) == alignof(Word128) && alignof(Word128) == 8);
+
 // What moves an element of T, which may be the bits in which a C function passes one.
 template <typename T>
 using WordOf = typename WordOfBytes<sizeof(T)>::type;

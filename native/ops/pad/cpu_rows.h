@@ -132,8 +132,10 @@ Status write_planes(Work* work) {
   constexpr int64_t kBytes = sizeof(typename Work::Word);
   const bool dense =
       planes.column.stride == 1 && (planes.column.source_stride == 1 || planes.column.source_extent == 1);
+  // Lines are filled from one line of the value, which begins with a whole word.
+  const bool in_step = reinterpret_cast<uintptr_t>(work->destination) % kBytes == 0;
   const bool streamed =
-      dense && planes.numel * kBytes >= kStreamedBytes && planes.column.extent * kBytes >= kStreamedRowBytes;
+      dense && in_step && planes.numel * kBytes >= kStreamedBytes && planes.column.extent * kBytes >= kStreamedRowBytes;
   const auto body = streamed ? write_segments<Rows::kStreamed, Work>
                              : (dense ? write_segments<Rows::kDense, Work> : write_segments<Rows::kStrided, Work>);
   parallel_ranges(planes.numel / planes.column.extent * planes.segments, grain_for(planes.segment_extent), body, work);

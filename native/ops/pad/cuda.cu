@@ -3,8 +3,10 @@
 // vector is copied, shifted into place; elsewhere its words are gathered or summed: by the thread itself where elements
 // have few images (cuda_images.cuh), and without a branch of its own where they have one an axis (cuda_planes.cuh).
 // Where the destination is one run its rows are found in 32 bits, and edges are joined from two copies (cuda_rows.cuh).
-// Short rows are moved by a lane each (cuda_short_rows.cuh), other small tensors are staged (cuda_tiles.cuh).
+// Short rows are moved by a lane each (cuda_short_rows.cuh), other small tensors are staged (cuda_tiles.cuh). Words of
+// 16 bytes that lie between vectors are moved one by one (cuda_halves.cuh).
 #include "core/checked.h"
+#include "ops/pad/cuda_halves.cuh"
 #include "ops/pad/cuda_images.cuh"
 #include "ops/pad/cuda_planes.cuh"
 #include "ops/pad/cuda_rows.cuh"
@@ -227,6 +229,23 @@ Status launch_slices(const Problem& p, const Buffers& b, int32_t axis, Stream st
 template <typename Buffers>
 Status run(const Problem& p, const Buffers& b, void*, Stream stream) {
   return launch_slices(p, b, 0, stream);
+}
+
+// Words of 16 bytes that are vectors where they lie.
+struct alignas(kVectorBytes) AlignedWord128 {
+  uint64_t low, high;
+};
+
+Status run(const Problem& p, const Moves<Word128>& b, void*, Stream stream) {
+  const auto places = reinterpret_cast<uint64_t>(b.source) | reinterpret_cast<uint64_t>(b.destination);
+  if (places % kVectorBytes == 0) {
+    return launch_slices(p,
+                         Moves<AlignedWord128>{reinterpret_cast<const AlignedWord128*>(b.source),
+                                               reinterpret_cast<AlignedWord128*>(b.destination),
+                                               bits_as<AlignedWord128>(b.value)},
+                         0, stream);
+  }
+  return launch_kernel("pad kernel", write_halves, blocks_for(p.numel, kHalfThreads), kHalfThreads, 0, stream, p, b);
 }
 
 }  // namespace

@@ -24,8 +24,8 @@ struct Sums {
   T* destination;
 };
 
-// A word of 16 bytes.
-struct alignas(16) Word128 {
+// A word of 16 bytes, at a multiple of 8 as baracuda_kernels_bits128 is.
+struct Word128 {
   uint64_t low, high;
 };
 

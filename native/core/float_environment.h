@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The float environment every CPU kernel runs in: round to nearest, subnormals kept, no traps.
+// The float environment of all that the library computes on the host, kernels and scalars alike: round to nearest,
+// subnormals kept, no traps.
 #pragma once
 
 #include <cstdint>

@@ -98,7 +98,7 @@ def grid_sample_bound(symbol: Symbol, backend: str, values: dict[str, int]) -> i
         most = values["n"] * (64 if wide else 48) * samples + 15 * 256 * tiles + KIB
         return most if tiles * ceil_div(values["c"], 64) <= INT32_MAX else 2 * most
     per_sample, pixels = 120 if wide else 104, 128 * ceil_div(h, 8) * ceil_div(w, 16)
-    return per_sample * max(samples, 65536) + 5 * max(pixels, 65536) + KIB
+    return per_sample * max(samples, 65536) + 5 * max(pixels, 65536) + 128 * KIB
 
 
 @pytest.mark.parametrize("symbol", of_family("grid_sample"), ids=lambda symbol: symbol.name)
@@ -125,7 +125,7 @@ def roi_align_bound(symbol: Symbol, backend: str, values: dict[str, int]) -> int
     bins = values["pooled_h"] + values["pooled_w"]
     most = values["num_rois"] * (256 + 2 * compute * (values["h"] + values["w"] + 10 * bins)) + KIB
     if backend == "cpu":
-        return most + (4 * values["n"] if backward else 0)
+        return most + (4 * values["n"] + (128 if compute == 8 else 64) * KIB if backward else 0)
     if not backward:
         return most + values["num_rois"] * (6 if compute == 8 else 4) * KIB
     tiles = values["n"] * ceil_div(values["h"], 14) * ceil_div(values["w"], 16)

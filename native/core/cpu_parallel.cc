@@ -9,7 +9,6 @@
 #include <atomic>
 #include <cstdlib>
 #include <mutex>
-#include <system_error>
 #include <thread>
 
 #include "core/backend.h"
@@ -24,6 +23,11 @@ constexpr int kMaxThreads = 256;
 constexpr int64_t kPartsPerThread = 8;
 // A worker spins this often before it sleeps: some 20 us, longer than the gap between two calls in a loop.
 constexpr int kSpins = 4000;
+// A worker's stack, whatever the process's default is: its scratch, what a call may need of any thread (32 KiB), and
+// what the C library and the application keep there. Pages that nobody touches cost nothing.
+constexpr size_t kWorkerStack = size_t{1} << 20;
+
+thread_local void* scratch_of_thread = nullptr;
 
 // The number that BARACUDA_NUM_THREADS spells in digits alone, kMaxThreads at most; 0 for any other text and for none.
 int threads_asked_for() {
@@ -67,14 +71,16 @@ std::atomic<uint64_t> forks{0};
 class Pool {
  public:
   explicit Pool(int threads) {
+    pthread_attr_t attributes;
+    if (pthread_attr_init(&attributes) != 0) return;
+    pthread_attr_setstacksize(&attributes, kWorkerStack);
+    pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
     for (int i = 1; i < threads; ++i) {
-      try {
-        std::thread([this] { work(); }).detach();
-        ++workers_;
-      } catch (const std::system_error&) {
-        break;  // fewer threads give the same bits
-      }
+      pthread_t thread;
+      if (pthread_create(&thread, &attributes, begin_work, this) != 0) break;  // fewer threads give the same bits
+      ++workers_;
     }
+    pthread_attr_destroy(&attributes);
   }
 
   int threads() const { return workers_ + 1; }
@@ -136,6 +142,16 @@ class Pool {
     stopped_.store(true, std::memory_order_relaxed);
     return true;
   }
+
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wframe-larger-than="  // on a stack that has room for it
+  static void* begin_work(void* pool) {
+    alignas(kScratchAlignment) char scratch[kWorkerScratch];
+    scratch_of_thread = scratch;
+    static_cast<Pool*>(pool)->work();
+    return nullptr;
+  }
+#pragma GCC diagnostic pop
 
   void work() {
     const ScopedFloatEnvironment environment;
@@ -216,6 +232,8 @@ int32_t cpu_threads() {
   const Pool* existing = pool.load(std::memory_order_acquire);
   return existing != nullptr ? existing->threads() : wanted_threads();
 }
+
+void* worker_scratch() { return scratch_of_thread; }
 
 void parallel_ranges(int64_t count, int64_t grain, void (*body)(void*, int64_t, int64_t), void* context) {
   if (count <= 0) return;

@@ -3,7 +3,10 @@
 // split never shows in the result.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+
+#include "core/workspace.h"
 
 namespace baracuda {
 
@@ -14,7 +17,36 @@ namespace baracuda {
 void parallel_ranges(int64_t count, int64_t grain, void (*body)(void* context, int64_t begin, int64_t end),
                      void* context);
 
+// Room for a task's arrays on the pool's threads, whose stacks are ours.
+constexpr size_t kWorkerScratch = 160 * 1024;
+
+// That room on a pool's thread, aligned to kScratchAlignment; NULL on every other thread.
+void* worker_scratch();
+constexpr size_t kScratchAlignment = 64;
+
 namespace {
+
+// A task's arrays that are too large for a caller's stack. The pool's threads have room of their own; the calling
+// thread's stand in the call's workspace, which is therefore the same for any number of threads. A body that holds them
+// runs no other body that does.
+template <typename Arrays>
+class TaskScratch {
+  static_assert(sizeof(Arrays) <= kWorkerScratch && alignof(Arrays) <= kScratchAlignment);
+
+ public:
+  TaskScratch(WorkspaceLayout& layout, void* workspace)
+      : callers_(workspace_array<char>(workspace, layout.reserve<char>(sizeof(Arrays) + kScratchAlignment - 16))) {}
+
+  // Arrays of the running thread, which hold anything.
+  Arrays& mine() const {
+    if (void* const workers = worker_scratch()) return *static_cast<Arrays*>(workers);
+    const uintptr_t end = reinterpret_cast<uintptr_t>(callers_) + kScratchAlignment - 1;
+    return *reinterpret_cast<Arrays*>(end - end % kScratchAlignment);
+  }
+
+ private:
+  char* callers_;
+};
 
 template <typename Body>
 void parallel_for(int64_t count, int64_t grain, Body body) {

@@ -101,9 +101,13 @@ constexpr size_t count_parameters(int32_t (*)(Parameters...)) {
   return sizeof...(Parameters);
 }
 
+// Which problems: those that a test can afford many times, or also those that are large enough for the paths that are
+// taken from some size on.
+enum class Sizes { kSmall, kLargeToo };
+
 class Table {
  public:
-  Table();
+  explicit Table(Sizes sizes = Sizes::kSmall);
   const std::vector<Call>& calls() const { return calls_; }
   size_t symbols() const {
     std::set<std::string> names;
@@ -138,6 +142,13 @@ class Table {
     return strides;
   }
 
+  // The small problems, and the large ones where they are wanted.
+  template <class Problem>
+  std::vector<Problem> with_large(std::vector<Problem> problems, const Problem& large) const {
+    if (sizes_ == Sizes::kLargeToo) problems.push_back(large);
+    return problems;
+  }
+
   // Tiles and blocks on either side of their sizes, many boxes on a small map, and every kind of zero extent.
   struct RoiProblem {
     int32_t n, c, h, w, rois, pooled_h, pooled_w;
@@ -146,12 +157,12 @@ class Table {
   };
   template <class Run, class Size>
   void roi_align(const Symbol& symbol, Run* run, Size* size) {
-    const RoiProblem problems[] = {
+    const std::vector<RoiProblem> problems = {
         {2, 3, 7, 9, 5, 2, 3, 0.5f, 2, 0}, {1, 17, 9, 65, 9, 3, 2, 1.0f, 0, 1}, {1, 2, 16, 16, 130, 2, 2, 1.0f, 1, 1},
         {3, 1, 1, 1, 7, 1, 1, 2.0f, 3, 0}, {2, 2, 0, 5, 3, 2, 2, 1.0f, 2, 0},   {2, 2, 5, 5, 0, 2, 2, 1.0f, 2, 0},
         {0, 2, 5, 5, 3, 2, 2, 1.0f, 2, 0}, {2, 2, 5, 5, 3, 0, 2, 1.0f, 2, 0},   {1, 1, 5, 5, 40, 7, 7, -3.0f, -1, 0},
     };
-    for (const RoiProblem& p : problems) {
+    for (const RoiProblem& p : with_large(problems, {2, 33, 70, 130, 300, 7, 7, 1.0f, 2, 0})) {
       const Extents extents = {{"n", p.n},
                                {"c", p.c},
                                {"h", p.h},
@@ -168,11 +179,11 @@ class Table {
   };
   template <class Run, class Size>
   void grid_sample(const Symbol& symbol, Run* run, Size* size) {
-    const GridProblem problems[] = {
+    const std::vector<GridProblem> problems = {
         {2, 3, 4, 5, 3, 2}, {1, 65, 3, 3, 20, 17}, {1, 2, 33, 17, 16, 40}, {1, 1, 1, 1, 30, 30}, {2, 2, 0, 3, 3, 3},
         {2, 2, 3, 0, 3, 3}, {2, 0, 3, 3, 3, 3},    {0, 2, 3, 3, 3, 3},     {2, 2, 3, 3, 0, 3},
     };
-    for (const GridProblem& p : problems) {
+    for (const GridProblem& p : with_large(problems, {2, 70, 70, 130, 90, 100})) {
       const Extents extents = {{"n", p.n},
                                {"c", p.c},
                                {"input_h", p.input_h},
@@ -185,8 +196,9 @@ class Table {
 
   template <class Run, class Size>
   void affine_grid(const Symbol& symbol, Run* run, Size* size) {
-    const Shape problems[] = {{2, 3, 4}, {1, 33, 17}, {3, 1, 1}, {1, 128, 512}, {0, 3, 3}, {2, 0, 3}, {2, 3, 0}};
-    for (const Shape& p : problems) {
+    const std::vector<Shape> problems = {{2, 3, 4},     {1, 33, 17}, {3, 1, 1}, {1, 128, 512},
+                                         {0, 3, 3},     {2, 0, 3},   {2, 3, 0}};
+    for (const Shape& p : with_large(problems, {3, 300, 400})) {
       add(symbol, {{"n", p[0]}, {"output_h", p[1]}, {"output_w", p[2]}}, run, size, p[0], p[1], p[2]);
     }
   }
@@ -207,7 +219,12 @@ class Table {
       return {{"input_shape", product(input)}, {"output_shape", padded}, {"input_shape+pad_low", padded}};
     }
   };
-  static const std::vector<PadArrays>& pad_arrays() {
+  static PadArrays pad_arrays_of(const PadProblem& p) {
+    Shape output = p.input;
+    for (size_t axis = 0; axis < output.size(); ++axis) output[axis] += p.low[axis] + p.high[axis];
+    return {p.input, output, p.low, dense_strides(p.input), dense_strides(output), p.repeats};
+  }
+  static const std::vector<PadArrays>& small_pads() {
     static const std::vector<PadArrays> found = [] {
       const PadProblem problems[] = {
           {{2, 3, 5}, {1, 0, 2}, {0, 2, 1}, true},
@@ -219,13 +236,22 @@ class Table {
           {{50, 7, 7}, {0, 1, 1}, {0, 1, 1}, true},
           {{1, 1}, {0, 0}, {0, 0}, true}};
       std::vector<PadArrays> arrays;
-      for (const PadProblem& p : problems) {
-        Shape output = p.input;
-        for (size_t axis = 0; axis < output.size(); ++axis) output[axis] += p.low[axis] + p.high[axis];
-        arrays.push_back({p.input, output, p.low, dense_strides(p.input), dense_strides(output), p.repeats});
-      }
+      for (const PadProblem& p : problems) arrays.push_back(pad_arrays_of(p));
       return arrays;
     }();
+    return found;
+  }
+  // One for each width of an element: 24 MiB and a little, from where on results are written past the caches.
+  static const PadArrays& large_pad(size_t element_bytes) {
+    static std::map<size_t, PadArrays> found;
+    const int32_t columns = static_cast<int32_t>(26000 / element_bytes);
+    const auto made = found.emplace(element_bytes, pad_arrays_of({{1000, columns}, {2, 3}, {3, 2}, true}));
+    return made.first->second;
+  }
+  std::vector<const PadArrays*> pad_arrays(const Symbol& symbol) const {
+    std::vector<const PadArrays*> found;
+    for (const PadArrays& p : small_pads()) found.push_back(&p);
+    if (sizes_ == Sizes::kLargeToo) found.push_back(&large_pad(bytes_of(type_of(symbol.types[0] + 2))));
     return found;
   }
   // A host array of rank 0 still has an address.
@@ -252,7 +278,8 @@ class Table {
                     size_t (*size)(Before...)) {
     Value value;
     std::memset(&value, 0x7f, sizeof value);  // a quiet NaN of the 16-bit types
-    for (const PadArrays& p : pad_arrays()) {
+    for (const PadArrays* const arrays : pad_arrays(symbol)) {
+      const PadArrays& p = *arrays;
       const int64_t numel = product(p.output);
       const auto axes = std::make_tuple(numel, p.rank(), host(p.input), host(p.output), host(p.low),
                                         host(p.input_strides), host(p.output_strides));
@@ -265,20 +292,23 @@ class Table {
   }
   template <class Run, class Size>
   void pad_constant_backward(const Symbol& symbol, Run* run, Size* size) {
-    for (const PadArrays& p : pad_arrays()) {
+    for (const PadArrays* const arrays : pad_arrays(symbol)) {
+      const PadArrays& p = *arrays;
       add(symbol, p.extents(), run, size, product(p.input), p.rank(), host(p.input), host(p.low),
           host(p.output_strides), host(p.input_strides));
     }
   }
   template <class Run, class Size>
   void pad_repeated(const Symbol& symbol, Run* run, Size* size) {
-    for (const PadArrays& p : pad_arrays()) {
+    for (const PadArrays* const arrays : pad_arrays(symbol)) {
+      const PadArrays& p = *arrays;
       if (p.repeats) add_pad(symbol, p, run, size);
     }
   }
   template <class Run, class Size>
   void pad_repeated_backward(const Symbol& symbol, Run* run, Size* size) {
-    for (const PadArrays& p : pad_arrays()) {
+    for (const PadArrays* const arrays : pad_arrays(symbol)) {
+      const PadArrays& p = *arrays;
       if (p.repeats) add_pad_backward(symbol, p, run, size);
     }
   }
@@ -294,7 +324,8 @@ class Table {
   template <class Run, class Size>
   void pad_ex(const Symbol& symbol, Run* run, Size* size) {
     for (const baracuda_kernels_pad_options& options : pad_options()) {
-      for (const PadArrays& p : pad_arrays()) {
+      for (const PadArrays* const arrays : pad_arrays(symbol)) {
+        const PadArrays& p = *arrays;
         if (options.mode == 0 || p.repeats) add_pad(symbol, p, run, size, &options);
       }
     }
@@ -302,7 +333,8 @@ class Table {
   template <class Run, class Size>
   void pad_ex_backward(const Symbol& symbol, Run* run, Size* size) {
     for (const baracuda_kernels_pad_options& options : pad_options()) {
-      for (const PadArrays& p : pad_arrays()) {
+      for (const PadArrays* const arrays : pad_arrays(symbol)) {
+        const PadArrays& p = *arrays;
         if (options.mode == 0 || p.repeats) add_pad_backward(symbol, p, run, size, &options);
       }
     }
@@ -368,10 +400,11 @@ class Table {
     }
   }
 
+  Sizes sizes_;
   std::vector<Call> calls_;
 };
 
-inline Table::Table() {
+inline Table::Table(Sizes sizes) : sizes_(sizes) {
 #define BARACUDA_CALL(SYMBOL, TENSORS, ...)                                  \
   (Symbol{#SYMBOL, TENSORS, {__VA_ARGS__}}, baracuda_kernels_##SYMBOL##_run, \
    baracuda_kernels_##SYMBOL##_workspace_size);

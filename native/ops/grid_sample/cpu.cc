@@ -97,17 +97,25 @@ template <typename C>
 constexpr int kWideLanes = 64 / static_cast<int>(sizeof(C));
 constexpr int kFewLanes = 4;
 
-template <typename C>
-inline int lanes_for(const Problem& p) {
-  return p.c <= kFewLanes ? kFewLanes : kWideLanes<C>;
-}
+// The backward's workspace: what a group of images shares, then the calling thread's arrays.
+template <typename C, typename Index, int kLanes>
+struct BackwardScratch {
+  Partition cut;
+  Storage<C, Index> storage;
+  TaskScratch<TileArrays<C, kLanes>> arrays;
+
+  BackwardScratch(const Problem& p, void* workspace)
+      : cut(p, kLanes), storage(p, cut, kLanes, workspace), arrays(storage.layout, workspace) {}
+  size_t bytes() const { return storage.layout.bytes(); }
+};
 
 // The backward: groups of images that share the scratch, and in each group rounds of channels.
 template <typename T, typename Index, int kLanes>
 Status sum_all(const Problem& p, const BackwardBuffers<T>& b, void* workspace) {
   using C = Compute<T>;
-  const Partition cut(p, kLanes);
-  const Storage<C, Index> storage(p, cut, kLanes, workspace);
+  const BackwardScratch<C, Index, kLanes> scratch(p, workspace);
+  const Partition& cut = scratch.cut;
+  const Storage<C, Index>& storage = scratch.storage;
   for (int64_t first = 0; first < p.n; first += cut.images) {
     const int64_t images = at_most(p.n - first, cut.images);
     deal_samples<C, Index>(p, cut, b.grid + first * p.samples * 2, images, storage.tiles,
@@ -116,7 +124,7 @@ Status sum_all(const Problem& p, const BackwardBuffers<T>& b, void* workspace) {
       const Channels<kLanes> channels{channel, at_most(p.c - channel, cut.channel_blocks * kLanes)};
       interleave_gradients<T, kLanes>(p, b.grad_output + (first * p.c + channel) * p.samples, images, channels,
                                       storage.gradients);
-      sum_tiles<T, Index, kLanes>(p, b, cut, storage, first, images, channels);
+      sum_tiles<T, Index, kLanes>(p, b, cut, storage, first, images, channels, scratch.arrays);
     }
   }
   return Status::kOk;
@@ -145,14 +153,17 @@ size_t bytes_of(const Problem&, const ForwardBuffers<T>*) {
   return 0;
 }
 
+template <typename C, int kLanes>
+size_t bytes_of(const Problem& p) {
+  return fits_narrow_index(p) ? BackwardScratch<C, uint32_t, kLanes>(p, nullptr).bytes()
+                              : BackwardScratch<C, int64_t, kLanes>(p, nullptr).bytes();
+}
+
 template <typename T>
 size_t bytes_of(const Problem& p, const BackwardBuffers<T>*) {
   using C = Compute<T>;
   if (p.input_numel == 0 || p.samples == 0) return 0;
-  const int lanes = lanes_for<C>(p);
-  const Partition cut(p, lanes);
-  return fits_narrow_index(p) ? Storage<C, uint32_t>(p, cut, lanes, nullptr).bytes
-                              : Storage<C, int64_t>(p, cut, lanes, nullptr).bytes;
+  return p.c <= kFewLanes ? bytes_of<C, kFewLanes>(p) : bytes_of<C, kWideLanes<C>>(p);
 }
 
 }  // namespace

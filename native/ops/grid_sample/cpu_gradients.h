@@ -278,6 +278,14 @@ void finish(const Problem& p, int64_t channel, int64_t channels, const Batch<C, 
   }
 }
 
+// What a tile's owner holds: some 120 KiB.
+template <typename C, int kLanes>
+struct TileArrays {
+  TileSums<C, kLanes> sums;
+  Patch<C, kLanes> patch;
+  Batch<C, kLanes> batch;
+};
+
 // One block of channels of one image, as a tile's owner sees it.
 template <typename T>
 struct ImageBlock {
@@ -313,11 +321,11 @@ bool has_long_lists(const TileStorage<C, Index>& s, const TilePlace& place, int6
 // What the owner of a tile does for one block of channels.
 template <bool kCounted, typename T, typename Index, int kLanes>
 void sum_tile(const Problem& p, const TileStorage<Compute<T>, Index>& s, const TilePlace& place, int64_t begin,
-              int64_t end, const ImageBlock<T>& b) {
+              int64_t end, const ImageBlock<T>& b, TileArrays<Compute<T>, kLanes>& arrays) {
   using C = Compute<T>;
-  TileSums<C, kLanes> sums;
-  Patch<C, kLanes> patch;
-  Batch<C, kLanes> batch;
+  TileSums<C, kLanes>& sums = arrays.sums;
+  Patch<C, kLanes>& patch = arrays.patch;
+  Batch<C, kLanes>& batch = arrays.batch;
   sums.clear(place);
   load_patch<T, kLanes>(p, place, b.input, b.grad_input, b.channels, patch);
   batch.count = 0;
@@ -349,10 +357,11 @@ void sum_tile(const Problem& p, const TileStorage<Compute<T>, Index>& s, const T
 template <typename T, typename Index, int kLanes>
 void sum_tiles(const Problem& p, const BackwardBuffers<T>& b, const Partition& cut,
                const Storage<Compute<T>, Index>& storage, int64_t first, int64_t images,
-               const Channels<kLanes>& channels) {
+               const Channels<kLanes>& channels, const TaskScratch<TileArrays<Compute<T>, kLanes>>& scratch) {
   using C = Compute<T>;
   const int64_t blocks = channels.blocks();
   parallel_for(images * cut.tiles, 1, [&](int64_t task) {
+    TileArrays<C, kLanes>& arrays = scratch.mine();
     const int64_t image = task / cut.tiles, tile = task % cut.tiles;
     const TileStorage<C, Index> s = storage.tiles.of_image(p, cut, image);
     const TilePlace place(p, cut, tile);
@@ -369,9 +378,9 @@ void sum_tiles(const Problem& p, const BackwardBuffers<T>& b, const Partition& c
                                 storage.sums + image * p.samples * 2,
                                 b.grad_grid + (first + image) * p.samples * 2};
       if (counted) {
-        sum_tile<true, T, Index, kLanes>(p, s, place, begin, end, parts);
+        sum_tile<true, T, Index, kLanes>(p, s, place, begin, end, parts, arrays);
       } else {
-        sum_tile<false, T, Index, kLanes>(p, s, place, begin, end, parts);
+        sum_tile<false, T, Index, kLanes>(p, s, place, begin, end, parts, arrays);
       }
     }
   });

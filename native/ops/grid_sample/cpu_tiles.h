@@ -16,7 +16,7 @@
 namespace baracuda::grid_sample {
 namespace {
 
-// The largest tile: its sums take 32 KiB on the owner's stack, its input a little more, and a tenth of the samples
+// The largest tile: its sums take 32 KiB of the owner's scratch, its input a little more, and a tenth of the samples
 // reaches a second tile.
 constexpr int kTileWidthShift = 5, kTileHeightShift = 4;
 constexpr int kTileWidth = 1 << kTileWidthShift, kTileHeight = 1 << kTileHeightShift;
@@ -89,29 +89,27 @@ inline bool fits_narrow_index(const Problem& p) { return p.samples <= UINT32_MAX
 
 template <typename C, typename Index>
 struct Storage {
-  size_t bytes;
+  WorkspaceLayout layout;
   TileStorage<C, Index> tiles;
   C* gradients;  // [image][channel block][sample][lane]: grad_output, side by side
   C* sums;       // [image][sample][axis]: a chunk of channels, between blocks of channels
 
   Storage(const Problem& p, const Partition& cut, int lanes, void* workspace) {
     const int64_t samples = cut.images * p.samples;
-    WorkspaceLayout layout;
-    tiles.low_x = take<int32_t>(layout, workspace, samples);
-    tiles.low_y = take<int32_t>(layout, workspace, samples);
-    tiles.fraction_x = take<C>(layout, workspace, samples);
-    tiles.fraction_y = take<C>(layout, workspace, samples);
-    tiles.counts = take<Index>(layout, workspace, cut.images * cut.blocks * cut.tiles);
-    tiles.starts = take<Index>(layout, workspace, cut.images * (cut.tiles + 1));
-    tiles.items = take<Index>(layout, workspace, 4 * samples);
-    gradients = take<C>(layout, workspace, samples * cut.channel_blocks * lanes);
-    sums = take<C>(layout, workspace, 2 * samples);
-    bytes = layout.bytes();
+    tiles.low_x = take<int32_t>(workspace, samples);
+    tiles.low_y = take<int32_t>(workspace, samples);
+    tiles.fraction_x = take<C>(workspace, samples);
+    tiles.fraction_y = take<C>(workspace, samples);
+    tiles.counts = take<Index>(workspace, cut.images * cut.blocks * cut.tiles);
+    tiles.starts = take<Index>(workspace, cut.images * (cut.tiles + 1));
+    tiles.items = take<Index>(workspace, 4 * samples);
+    gradients = take<C>(workspace, samples * cut.channel_blocks * lanes);
+    sums = take<C>(workspace, 2 * samples);
   }
 
  private:
   template <typename U>
-  static U* take(WorkspaceLayout& layout, void* workspace, int64_t count) {
+  U* take(void* workspace, int64_t count) {
     return workspace_array<U>(workspace, layout.reserve<U>(count));
   }
 };

@@ -105,7 +105,7 @@ Status run(const Problem& p, const ForwardBuffers<T>& b, void* workspace) {
 }
 
 // The backward's owner: a tile of pixels for a block of channels, one lane a channel, so that every weight is a scalar
-// and a weight of 0 costs a branch, not a mask. Two tiles of f64 (partial sum and total) take 128 KiB of stack.
+// and a weight of 0 costs a branch, not a mask.
 constexpr int32_t kTileRows = 8;
 constexpr int32_t kTileColumns = 64;
 constexpr int32_t kLanes = 16;
@@ -121,13 +121,20 @@ struct Tile {
       }
     }
   }
-  void add(const Tile& other, int32_t rows, int32_t columns) {
+  void add(const Tile& __restrict__ other, int32_t rows, int32_t columns) {
     for (int32_t row = 0; row < rows; ++row) {
       for (int32_t column = 0; column < columns; ++column) {
         for (int32_t k = 0; k < kLanes; ++k) sums[row][column][k] = sums[row][column][k] + other.sums[row][column][k];
       }
     }
   }
+};
+
+// What a tile's owner holds: 64 KiB, of f64 128.
+template <typename C>
+struct TileArrays {
+  alignas(64) Tile<C> partial;
+  alignas(64) Tile<C> total;
 };
 
 // Where a tile lies.
@@ -142,7 +149,7 @@ struct TilePlace {
 // pixels.
 template <typename T>
 void add_box(const Problem& p, const T* grad_bins, const TabulatedAxis<Compute<T>>& y,
-             const TabulatedAxis<Compute<T>>& x, const TilePlace& place, Tile<Compute<T>>& tile) {
+             const TabulatedAxis<Compute<T>>& x, const TilePlace& place, Tile<Compute<T>>& __restrict__ tile) {
   using C = Compute<T>;
   const int64_t bins = static_cast<int64_t>(p.pooled_h) * p.pooled_w;
   for (int32_t i = 0; i < place.rows; ++i) {
@@ -176,16 +183,12 @@ void add_box(const Problem& p, const T* grad_bins, const TabulatedAxis<Compute<T
 
 // The boxes of each image, ascending, so that a tile's owner looks at no other image's.
 struct ImageBoxes {
-  size_t bytes;
   int32_t* begins;  // [image + 1]
   int32_t* boxes;   // [num_rois]
 
-  ImageBoxes(const Problem& p, void* workspace) {
-    const bool has_work = p.input_numel > 0 && p.output_numel > 0;
-    WorkspaceLayout layout;
-    begins = workspace_array<int32_t>(workspace, layout.reserve<int32_t>(has_work ? int64_t{p.n} + 1 : 0));
-    boxes = workspace_array<int32_t>(workspace, layout.reserve<int32_t>(has_work ? p.num_rois : 0));
-    bytes = layout.bytes();
+  ImageBoxes(const Problem& p, WorkspaceLayout& layout, void* workspace) {
+    begins = workspace_array<int32_t>(workspace, layout.reserve<int32_t>(int64_t{p.n} + 1));
+    boxes = workspace_array<int32_t>(workspace, layout.reserve<int32_t>(p.num_rois));
   }
 
   // A counting sort; boxes of no image are left out.
@@ -203,10 +206,20 @@ struct ImageBoxes {
   }
 };
 
+// The backward's workspace behind the tables, for a problem in which there is something to read and to write.
+template <typename C>
+struct BackwardScratch {
+  WorkspaceLayout layout;
+  ImageBoxes of_images;
+  TaskScratch<TileArrays<C>> arrays;
+
+  BackwardScratch(const Problem& p, void* workspace) : of_images(p, layout, workspace), arrays(layout, workspace) {}
+};
+
 template <typename T>
 void sum_tile(const Problem& p, const BackwardBuffers<T>& b, const BoxTables<Compute<T>>& tables,
-              const ImageBoxes& of_images, const TilePlace& place, Tile<Compute<T>>& partial,
-              Tile<Compute<T>>& total) {
+              const ImageBoxes& of_images, const TilePlace& place, Tile<Compute<T>>& __restrict__ partial,
+              Tile<Compute<T>>& __restrict__ total) {
   const int64_t bins = static_cast<int64_t>(p.pooled_h) * p.pooled_w;
   total.clear(place.rows, place.columns);
   int64_t end = 0;  // of the block of boxes whose sum is `partial`; a block without boxes of this tile has none
@@ -223,6 +236,19 @@ void sum_tile(const Problem& p, const BackwardBuffers<T>& b, const BoxTables<Com
   if (end > 0) total.add(partial, place.rows, place.columns);
 }
 
+// Rounds a tile's sums to T and writes them to its planes, of which `planes` is the first.
+template <typename T>
+void write_tile(const Problem& p, const TilePlace& place, const Tile<Compute<T>>& __restrict__ total,
+                T* __restrict__ planes) {
+  const int64_t plane = static_cast<int64_t>(p.h) * p.w;
+  for (int32_t k = 0; k < place.channels; ++k) {
+    for (int32_t i = 0; i < place.rows; ++i) {
+      T* __restrict__ pixels = planes + k * plane + static_cast<int64_t>(place.row + i) * p.w + place.column;
+      for (int32_t j = 0; j < place.columns; ++j) pixels[j] = narrow<T>(total.sums[i][j][k]);
+    }
+  }
+}
+
 template <typename T>
 Status run(const Problem& p, const BackwardBuffers<T>& b, void* workspace) {
   using C = Compute<T>;
@@ -231,8 +257,8 @@ Status run(const Problem& p, const BackwardBuffers<T>& b, void* workspace) {
     return Status::kOk;
   }
   const BoxTables<C> tables = tabulate(p, b.rois, workspace);
-  const ImageBoxes of_images(p, workspace_array<char>(workspace, tables.bytes));
-  of_images.fill(p, tables);
+  const BackwardScratch<C> scratch(p, workspace_array<char>(workspace, tables.bytes));
+  scratch.of_images.fill(p, tables);
   const int64_t plane = static_cast<int64_t>(p.h) * p.w;
   const int64_t row_tiles = (p.h + kTileRows - 1) / kTileRows;
   const int64_t column_tiles = (p.w + kTileColumns - 1) / kTileColumns;
@@ -246,16 +272,10 @@ Status run(const Problem& p, const BackwardBuffers<T>& b, void* workspace) {
     place.columns = p.w - place.column < kTileColumns ? p.w - place.column : kTileColumns;
     place.rows = p.h - place.row < kTileRows ? p.h - place.row : kTileRows;
     place.channels = p.c - place.channel < kLanes ? p.c - place.channel : kLanes;
-    alignas(64) Tile<C> partial;
-    alignas(64) Tile<C> total;
-    sum_tile(p, b, tables, of_images, place, partial, total);
-    for (int32_t k = 0; k < place.channels; ++k) {
-      T* channel = b.grad_input + (static_cast<int64_t>(place.image) * p.c + place.channel + k) * plane;
-      for (int32_t i = 0; i < place.rows; ++i) {
-        T* pixels = channel + static_cast<int64_t>(place.row + i) * p.w + place.column;
-        for (int32_t j = 0; j < place.columns; ++j) pixels[j] = narrow<T>(total.sums[i][j][k]);
-      }
-    }
+    TileArrays<C>& arrays = scratch.arrays.mine();
+    sum_tile(p, b, tables, scratch.of_images, place, arrays.partial, arrays.total);
+    const int64_t first_plane = static_cast<int64_t>(place.image) * p.c + place.channel;
+    write_tile(p, place, arrays.total, b.grad_input + first_plane * plane);
   });
   return Status::kOk;
 }
@@ -266,7 +286,9 @@ size_t bytes_of(const Problem& p, const ForwardBuffers<T>*) {
 }
 template <typename T>
 size_t bytes_of(const Problem& p, const BackwardBuffers<T>*) {
-  return BoxTables<Compute<T>>(p, nullptr).bytes + ImageBoxes(p, nullptr).bytes;
+  const size_t tables = BoxTables<Compute<T>>(p, nullptr).bytes;
+  const bool has_work = p.input_numel > 0 && p.output_numel > 0;
+  return has_work ? tables + BackwardScratch<Compute<T>>(p, nullptr).layout.bytes() : tables;
 }
 
 }  // namespace

@@ -423,3 +423,33 @@ def test_any_boxes(
         {"spatial_scale": scale, "sampling_ratio": sampling_ratio, "aligned": aligned},
     )
     check_close(Place(), case)
+
+
+@pytest.mark.parametrize("ratio", [1, 2, 3, 255, 256, 257, 1000, 2**12, 2**16 + 1, 2**20])
+@pytest.mark.parametrize("box", [[0, 1, 1, 1.7, 2.3], [0, 3.3, 2.7, 20.1, 25.9], [0, 0.5, 0.5, 4.5, 4.5]])
+def test_any_number_of_samples_is_within_the_header_s_bound(
+    place: Place, wide_dtype: Any, rng: np.random.Generator, ratio: int, box: list[float]
+) -> None:
+    # Products of a row and a column factorise, as the weights do: a mean over the samples of each axis is the answer.
+    size = 32
+    compute = coordinate_dtype(wide_dtype)
+    corners = np.array(box, compute)
+    rows, columns = (1 + rng.random(size).astype(wide_dtype) for _ in range(2))
+    image = np.multiply.outer(np.ones(size, wide_dtype), columns), np.multiply.outer(rows, np.ones(size, wide_dtype))
+
+    def mean(values: Array, low: Any, high: Any) -> float:
+        start = low - compute.type(0.5)
+        length = (high - compute.type(0.5)) - start
+        position = start + (np.arange(ratio, dtype=compute) + compute.type(0.5)) * length / compute.type(ratio)
+        return float(np.interp(position.astype(np.float64), np.arange(size), values.astype(np.float64)).mean())
+
+    expected = mean(columns, corners[1], corners[3]), mean(rows, corners[2], corners[4])
+    # Two axes of weights as the header bounds them; a chain of fma over the rows and one over the columns.
+    roundings = 2 * (min(ratio, 256) + -(-ratio // 256) + 3) + 2 * size
+    unit = 2.0**-24 if compute == np.float32 else 2.0**-53
+    boxes = place.array(corners[None])
+    for plane, wanted in zip((*image, np.ones((size, size), wide_dtype)), (*expected, 1.0), strict=True):
+        pooled = pybaracuda.roi_align(place.array(plane[None, None]), boxes, 1, sampling_ratio=ratio, aligned=True)
+        found = float(place.numpy(pooled)[0, 0, 0, 0])
+        # numpy's own mean of float64 is exact beside f32; of f64 its pairwise sum has at most 20 roundings.
+        assert abs(found - wanted) <= (roundings + 20) * unit * wanted

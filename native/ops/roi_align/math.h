@@ -133,6 +133,10 @@ BARACUDA_HD PixelRange bin_pixels(const Axis<T>& axis, int32_t bin) {
   return {low, high < axis.extent ? high : axis.extent - 1};
 }
 
+// A pixel's weight is cut into partial sums of this many consecutive samples, which are added in order: a chain of 2^20
+// roundings would lose the last 15 bits.
+constexpr int32_t kSamplesInPartial = 256;
+
 // The weight of `pixel` in `bin`: the sum of its taps' weights in ascending sample order, divided by the sample count.
 // This is the definition on which both backends and every table rest. 0 means that the pixel is not in the bin.
 template <typename T>
@@ -141,13 +145,18 @@ BARACUDA_HD T pixel_weight(const Axis<T>& axis, int32_t bin, int32_t pixel) {
   const T low = pixel == 0 ? T(-1) : static_cast<T>(pixel - 1);
   const T high = pixel >= axis.extent - 1 ? static_cast<T>(axis.extent) : static_cast<T>(pixel + 1);
   const SampleRange near = samples_within(axis, bin, low, high);
-  T sum = T(0);
-  for (int32_t i = near.first; i < near.last; ++i) {
-    const Tap<T> tap = tap_at(sample_position(axis, bin, i), axis.extent);
-    if (tap.low == pixel) sum = sum + (T(1) - tap.fraction);
-    if (tap.low == pixel - 1) sum = sum + tap.fraction;
+  T total = T(0);
+  for (int32_t first = near.first; first < near.last; first += kSamplesInPartial) {
+    const int32_t last = near.last - first < kSamplesInPartial ? near.last : first + kSamplesInPartial;
+    T sum = T(0);
+    for (int32_t i = first; i < last; ++i) {
+      const Tap<T> tap = tap_at(sample_position(axis, bin, i), axis.extent);
+      if (tap.low == pixel) sum = sum + (T(1) - tap.fraction);
+      if (tap.low == pixel - 1) sum = sum + tap.fraction;
+    }
+    total = total + sum;
   }
-  return sum / axis.samples;
+  return total / axis.samples;
 }
 
 }  // namespace

@@ -44,6 +44,17 @@ BARACUDA_HD PixelRange join(PixelRange a, PixelRange b) {
   return {a.first < b.first ? a.first : b.first, a.last > b.last ? a.last : b.last};
 }
 
+// A weight that did not fit in the table. Out of line on the host: it is rare, and inlined it slows the loops around.
+template <typename T>
+#if defined(__CUDACC__)
+BARACUDA_HD
+#else
+[[gnu::noinline]]
+#endif
+T computed_weight(const Axis<T>& axis, int32_t bin, int32_t pixel) {
+  return pixel_weight(axis, bin, pixel);
+}
+
 // One axis of one box with its table.
 template <typename T>
 struct TabulatedAxis {
@@ -56,7 +67,7 @@ struct TabulatedAxis {
   BARACUDA_HD T weight(int32_t bin, int32_t pixel) const { return weight(bin, bins[bin], pixel); }
   // The same where the bin's entry has been read.
   BARACUDA_HD T weight(int32_t bin, const BinEntry& entry, int32_t pixel) const {
-    if (entry.weights < 0) return pixel_weight(*axis, bin, pixel);
+    if (entry.weights < 0) return computed_weight(*axis, bin, pixel);
     return weights[entry.weights + (pixel - first_in_group(entry.pixels.first))];
   }
 };

@@ -39,7 +39,7 @@ class BaracudaError(Exception):
 
 
 class MisalignedOperandError(BaracudaError):
-    """A data pointer is not aligned to its element, or a workspace not to 16 bytes (status 1)."""
+    """A data pointer is not aligned to its element (of 16 bytes: to 8), or a workspace not to 16 (status 1)."""
 
     status = 1
 

@@ -246,7 +246,8 @@ class Plan(_Immutable):
         WorkspaceTooSmallError
             If the workspace is too small.
         MisalignedOperandError
-            If a pointer is not aligned to its element, or the workspace not to 16 bytes.
+            If a pointer is not aligned to its element (those of 16 bytes: to 8), or the workspace not to
+            16 bytes.
         TypeError, ValueError
             If an array has the wrong dtype, or the wrong device or layout, or is a read-only output.
         """

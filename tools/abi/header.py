@@ -107,9 +107,14 @@ def header(operators: Sequence[Operator]) -> str:
  * A struct of options begins with its own size, so that it can grow: fields past the caller's size are 0, and fields
  * that the library does not know must be 0 (else status 2).
  * Checks run in one order: null host arrays, scalars, overflow, elements of an output in one place, success if every
- * output is empty, null pointers, alignment to the element, overlap of operands, workspace, stream, launch. Places are
+ * output is empty, null pointers, alignment, overlap of operands, workspace, stream, launch. Places are
  * compared exactly, gaps between strides left out. Strides so irregular that a comparison would take more than 65,536
  * trials are refused as if places met; it takes three incommensurable strides at least.
+ * Alignment: a tensor begins at a multiple of its element's size: 1 for s8, u8 and b8; 2 for f16, bf16 and b16; 4 for
+ * f32, i32 and b32; 8 for f64, i64 and b64, and also for b128, whose elements are two words of 8.
+ * Stack: no function of the CPU library needs more than 32 KiB of its caller's stack; its own threads bring theirs.
+ * Float modes: the calling thread's rounding, flush-to-zero and denormals-are-zero modes (x86-64) are set aside while a
+ * function computes on the host, and restored on return.
  * Loading: CUDA loads a kernel when a process first runs it, and may then wait for what the device is doing;
  * CUDA_MODULE_LOADING=EAGER in the environment loads all kernels at the start.
  * Thread-safety: every function may be called from any number of threads at once. The error text is per thread.

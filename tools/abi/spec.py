@@ -14,7 +14,7 @@ VERSION_OF_LAYOUT = 1
 
 STATUS_CODES: tuple[tuple[str, int, str], ...] = (
     ("OK", 0, "success; the work is enqueued (CUDA) or done (CPU)"),
-    ("MISALIGNED_OPERAND", 1, "a data pointer is not aligned to its element, or a workspace not to 16 bytes"),
+    ("MISALIGNED_OPERAND", 1, "a data pointer is not aligned as its element must be, or a workspace not to 16 bytes"),
     ("INVALID_PROBLEM", 2, "a scalar, shape or pointer that is wrong on every backend"),
     ("UNSUPPORTED", 3, "a valid problem that this backend does not do"),
     ("WORKSPACE_TOO_SMALL", 4, "the given workspace is smaller than the workspace_size function answers"),

@@ -65,7 +65,7 @@ OPERATORS: tuple[Operator, ...] = (
         # At most; tests/test_workspace.py holds both libraries to it.
         workspace="On CUDA 48 bytes a sample (f64: 64) and 15 a pixel of the images, rounded up to tiles of 32 x 8. "
         "On the CPU 104 bytes a sample (f64: 120) and 5 a pixel, rounded up to tiles of 16 x 8, of one "
-        "image, or of as many as have 65,536 samples and pixels. Twice that where 32 bits do not count an "
+        "image, or of as many as have 65,536 samples and pixels, and 128 KiB. Twice that where 32 bits do not count an "
         "image's samples; on CUDA also where they do not count all images' tiles for every 64 channels. "
         "Never of the order of n times c.",
         determinism=BIT_STABLE

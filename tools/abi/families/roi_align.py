@@ -32,6 +32,12 @@ _SOURCE = (
     "torchvision.ops.roi_align (0.26); He et al., Mask R-CNN, 2017. Differs: bad boxes never read out of bounds; "
     "sums are kept in f32 (f64 for f64)."
 )
+# Rounding, beside the sums': derived and tested in tests/test_roi_align.py.
+_ROUNDING = (
+    " Positions are rounded to the boxes' type. A pixel's weight in a bin is a sum over the samples near it, ascending "
+    "in partial sums of 256, divided by their number: with s samples an axis it is off by at most "
+    "min(s, 256) + ceil(s / 256) + 3 units of 2^-24 (f64: 2^-53) of itself."
+)
 # What _workspace_size answers at most; tests/test_workspace.py holds both libraries to it.
 _TABLES = (
     "Tables of the boxes' weights: for each box at most 256 bytes and 8 (f64: 16) for each of h + w + 10 (pooled_h + "
@@ -56,7 +62,7 @@ OPERATORS: tuple[Operator, ...] = (
         empty="Zero boxes, channels or bins: success, nothing to write. h = 0 or w = 0: output is 0.",
         bad_data=_BAD_DATA,
         workspace=f"{_TABLES}; on CUDA 4 KiB (f64: 6 KiB) more.",
-        determinism=BIT_STABLE + "Rows ascending inside, columns ascending outside, each a chain of fma.",
+        determinism=BIT_STABLE + "Rows ascending inside, columns ascending outside, each a chain of fma." + _ROUNDING,
         source=_SOURCE,
     ),
     Operator(
@@ -72,11 +78,12 @@ OPERATORS: tuple[Operator, ...] = (
         variants=IMAGE_FLOATS,
         empty="Zero boxes or bins: grad_input is all zeros. An empty grad_input: success, nothing to write.",
         bad_data=_BAD_DATA,
-        workspace=f"{_TABLES}. On the CPU also 4 an image. On CUDA also 16 for each tile of 14 x 16 pixels and a bit "
-        "for each box on it (at most 64 MiB together) and, where the sum over boxes is cut into blocks, an f32 (f64: "
-        "f64) copy of grad_input for each block (at most 64 MiB, f64: 128).",
+        workspace=f"{_TABLES}. On the CPU also 4 an image and 64 KiB (f64: 128). On CUDA also 16 for each tile of "
+        "14 x 16 pixels and a bit for each box on it (at most 64 MiB together) and, where the sum over boxes is cut "
+        "into blocks, an f32 (f64: f64) copy of grad_input for each block (at most 64 MiB, f64: 128).",
         determinism=BIT_STABLE
-        + "A pixel owns its sum: boxes ascending in blocks fixed by the shapes, then pw, then ph.",
+        + "A pixel owns its sum: boxes ascending in blocks fixed by the shapes, then pw, then ph."
+        + _ROUNDING,
         source=_SOURCE,
     ),
 )

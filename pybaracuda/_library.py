@@ -185,12 +185,9 @@ def _open(path: Path, backend: str) -> ctypes.CDLL:
         native = ctypes.CDLL(str(path), mode=ctypes.RTLD_LOCAL)
     except OSError as error:
         raise BackendUnavailableError(f"the {backend} library does not load: {error}") from error
-    try:
-        for name, (result, types) in _LIBRARY_FUNCTIONS.items():
-            function = getattr(native, PREFIX + name)
-            function.restype, function.argtypes = result, types
-    except AttributeError as error:
-        raise BackendUnavailableError(f"{path} is not a baracuda_kernels library: {error}") from error
+    # First what tells a build apart: another one may lack any of the others.
+    for name in ("backend_name", "abi_hash"):
+        _declare(native, name, path)
     name = getattr(native, PREFIX + "backend_name")().decode(errors="replace")
     if name != backend:
         raise BackendUnavailableError(
@@ -202,7 +199,18 @@ def _open(path: Path, backend: str) -> ctypes.CDLL:
             f"{path} has ABI hash {found:#018x}, and this package needs {_abi.ABI_HASH:#018x}: "
             "library and package come from different builds; install both again"
         )
+    for name in _LIBRARY_FUNCTIONS:
+        _declare(native, name, path)
     return native
+
+
+def _declare(native: ctypes.CDLL, name: str, path: Path) -> None:
+    """Set the signature of one of the library's own functions."""
+    try:
+        function = getattr(native, PREFIX + name)
+    except AttributeError as error:
+        raise BackendUnavailableError(f"{path} is not a baracuda_kernels library: {error}") from error
+    function.restype, function.argtypes = _LIBRARY_FUNCTIONS[name]
 
 
 class Library:

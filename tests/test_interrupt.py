@@ -18,6 +18,8 @@ import os, signal, sys, threading, time
 import numpy as np
 import pybaracuda
 
+# A shell that starts a program in the background may have it ignore interrupts, and Python then leaves it so.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 CHANNELS, SIDE, MANY = 16, 512, 60000
 values = np.arange(CHANNELS * SIDE * SIDE, dtype=np.float32).reshape(1, CHANNELS, SIDE, SIDE) % 251
 boxes = np.tile(np.array([[0, 1, 2, SIDE - 1, SIDE - 3]], np.float32), (MANY, 1))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command line: `python -m pybaracuda info`, `config`, `demo`, `bench`. What they show is made elsewhere."""
+"""The command line: `python -m pybaracuda info` and `config`. What they show is made elsewhere."""
 
 from __future__ import annotations
 
@@ -128,20 +128,6 @@ def config(arguments: Sequence[str]) -> int:
     return 0
 
 
-def demo(arguments: Sequence[str]) -> int:
-    """Run the demo on a photograph, with its own options; it says itself which packages it misses."""
-    from .demo import main as demo_main
-
-    return demo_main.main(list(arguments))
-
-
-def bench(arguments: Sequence[str]) -> int:
-    """Run the benchmark, with its own options."""
-    from .bench import main as bench_main
-
-    return bench_main.main(list(arguments))
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and answer the exit code."""
     parser = argparse.ArgumentParser(
@@ -149,17 +135,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("info", help="versions, libraries, devices, every operator by dtype and backend")
-    # The others parse their own options, --help too.
+    # It parses its own options, --help too.
     commands.add_parser("config", help="flags for compilers, the linker and CMake", add_help=False)
-    commands.add_parser("demo", help="the operators at work on a photograph; writes demo.png", add_help=False)
-    commands.add_parser("bench", help="every operator timed and checked beside its peers", add_help=False)
     options, rest = parser.parse_known_args(arguments)
     if options.command == "config":
         return config(rest)
-    if options.command == "demo":
-        return demo(rest)
-    if options.command == "bench":
-        return bench(rest)
     if rest:
         parser.error(f"unrecognized arguments: {' '.join(rest)}")
     return info()

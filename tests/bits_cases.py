@@ -43,11 +43,11 @@ from bits_content import (
     wide,
     zero_points,
 )
-from oracle.pad import MODES as PAD_MODES
 from raw_abi import Symbol, Value, Values, completed, numel, places, span, symbols
 from splitmix import Array
 
 from pybaracuda import _abi
+from verify.definitions.pad import MODES as PAD_MODES
 
 
 class Case(NamedTuple):

@@ -21,13 +21,17 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple
 
+# At the end: an installed pybaracuda comes before the source tree's.
+sys.path.append(str(Path(__file__).resolve().parent.parent))
+
 import bits_cases
 from bits_cases import Case
-from native_memory import CANARY, FILLS, Arena, Memory, memory_for
 from raw_abi import Launch, Library, span
 from splitmix import Array
 
 import pybaracuda
+from verify.memory.arena import CANARY, FILLS, Arena
+from verify.memory.blocks import Memory, memory_for
 
 HERE = Path(__file__).resolve().parent
 VECTORS = HERE / "vectors" / "bits.json"

@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import importlib
 import os
+import sys
 import zlib
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -13,7 +15,13 @@ import numpy as np
 import pytest
 import skip_policy
 from hypothesis import HealthCheck, settings
-from place import CUDA_FRAMEWORKS, DTYPES, HOST_FRAMEWORKS, Place, available, place_for
+
+# At the end: an installed pybaracuda comes before the source tree's.
+sys.path.append(str(Path(__file__).resolve().parent.parent))
+
+from place import CUDA_FRAMEWORKS, HOST_FRAMEWORKS, Place, available, place_for
+
+from verify.dtypes import DTYPES
 
 SEED_VARIABLE = "BARACUDA_TEST_SEED"
 

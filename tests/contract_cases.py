@@ -12,10 +12,10 @@ from enum import IntEnum
 from types import MappingProxyType
 from typing import NamedTuple
 
-from oracle.pad import MODES as PAD_MODES
 from raw_abi import PLAIN_OPTIONS, STATUS, OptionValues, Symbol, Value, Values, completed, dense_strides, numel, span
 
 from pybaracuda import _abi
+from verify.definitions.pad import MODES as PAD_MODES
 
 INT32_MIN, INT32_MAX = -(2**31), 2**31 - 1
 INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1

@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The CUDA driver through ctypes: streams, captured graphs, a gate that holds streams back; no operator is named here.
-
-Straight from the driver, so that the raw ABI is tested without any Python package for CUDA.
-"""
+"""Streams, captured graphs and a gate that holds streams back, straight from the driver; no operator is named here."""
 
 from __future__ import annotations
 
@@ -11,8 +8,9 @@ import gc
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import cache
 from typing import Any
+
+from verify.memory.driver import driver
 
 # The driver API's numbers.
 NOT_READY = 600
@@ -22,47 +20,6 @@ CAPTURE_MODE_THREAD_LOCAL = 1
 HOST_MEMORY_MAPPED = 2
 WAIT_UNTIL_AT_LEAST = 0
 NODE_KINDS = {0: "kernel", 1: "memcpy", 2: "memset", 3: "host", 10: "allocation", 11: "free"}
-
-
-class Driver:
-    """The driver with one device's primary context, which is the one that the runtime inside the library uses."""
-
-    def __init__(self, number: int = 0) -> None:
-        self._library = ctypes.CDLL("libcuda.so.1")
-        device, context = ctypes.c_int(), ctypes.c_void_p()
-        self.call("cuInit", 0)
-        self.call("cuDeviceGet", ctypes.byref(device), number)
-        self.call("cuDevicePrimaryCtxRetain", ctypes.byref(context), device)
-        self._context = context
-        self.enter()
-
-    def enter(self) -> None:
-        """Makes the context the calling thread's."""
-        self.call("cuCtxSetCurrent", self._context)
-
-    def current_context(self) -> int:
-        """The calling thread's context; 0 for none."""
-        found = ctypes.c_void_p()
-        self.call("cuCtxGetCurrent", ctypes.byref(found))
-        return found.value or 0
-
-    def status(self, name: str, *arguments: Any) -> int:
-        return int(getattr(self._library, name)(*arguments))
-
-    def call(self, name: str, *arguments: Any) -> None:
-        status = self.status(name, *arguments)
-        assert status == 0, f"{name} answered {status} ({self.error_name(status)})"
-
-    def error_name(self, status: int) -> str:
-        text = ctypes.c_char_p()
-        self._library.cuGetErrorName(status, ctypes.byref(text))
-        return (text.value or b"unknown").decode()
-
-
-@cache
-def driver(number: int = 0) -> Driver:
-    """One object a device."""
-    return Driver(number)
 
 
 class Stream:

@@ -10,8 +10,10 @@ from typing import Any
 import jax
 import numpy as np
 from function_cases import Case
-from place import DTYPES
-from tolerance import Array
+
+from verify.dtypes import DTYPES, Array
+from verify.memory.arrays import CupyArrays, NumpyArrays, TorchArrays
+from verify.memory.blocks import POISONS
 
 BF16 = DTYPES["bf16"]
 
@@ -21,54 +23,25 @@ class Framework:
 
     takes_out = True
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, arrays: NumpyArrays | None = None) -> None:
         self.name = name
+        self._arrays = arrays or NumpyArrays()
 
     def make(self, values: Array) -> Any:
-        return values.copy()
+        return self._arrays.put(values)
 
     def owns(self, array: Any) -> bool:
-        return type(array) is np.ndarray
+        return self._arrays.owns(array)
 
     def values(self, array: Any) -> Array:
-        return np.asarray(array)
+        return self._arrays.get(array)
 
     def pointer(self, array: Any) -> int:
-        return int(array.ctypes.data)
+        return self._arrays.pointer(array)
 
     def poisoned(self, values: Array) -> Any:
         """An array like `values` that holds something else."""
-        return self.make(np.frombuffer(b"\xa5" * values.nbytes, values.dtype).reshape(values.shape))
-
-
-class TorchTensors(Framework):
-    def __init__(self, name: str, device: str) -> None:
-        super().__init__(name)
-        self.device = device
-
-    def make(self, values: Array) -> Any:
-        import torch
-
-        dense = np.array(values, order="C")
-        if dense.dtype == BF16:
-            tensor = torch.from_numpy(dense.view(np.int16)).view(torch.bfloat16)
-        else:
-            tensor = torch.from_numpy(dense)
-        return tensor.reshape(values.shape).to(self.device)
-
-    def owns(self, array: Any) -> bool:
-        import torch
-
-        return type(array) is torch.Tensor and array.device.type == self.device
-
-    def values(self, array: Any) -> Array:
-        import torch
-
-        host = array.cpu()
-        return host.view(torch.int16).numpy().view(BF16) if host.dtype == torch.bfloat16 else np.asarray(host.numpy())
-
-    def pointer(self, array: Any) -> int:
-        return int(array.data_ptr())
+        return self.make(np.frombuffer(bytes([POISONS[1]]) * values.nbytes, values.dtype).reshape(values.shape))
 
 
 def jax_in_float64() -> Any:
@@ -93,28 +66,11 @@ class JaxArrays(Framework):
         return isinstance(array, jax.Array) and array.devices() == {self.device}
 
 
-class CupyArrays(Framework):
-    def make(self, values: Array) -> Any:
-        import cupy
-
-        return cupy.asarray(values)
-
-    def owns(self, array: Any) -> bool:
-        import cupy
-
-        return type(array) is cupy.ndarray
-
-    def values(self, array: Any) -> Array:
-        import cupy
-
-        return np.asarray(cupy.asnumpy(array))
-
-    def pointer(self, array: Any) -> int:
-        return int(array.data.ptr)
-
-
-class Views(CupyArrays):
+class Views(Framework):
     """cuda.core views of CuPy's memory."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name, CupyArrays())
 
     def make(self, values: Array) -> Any:
         from cuda.core.utils import StridedMemoryView
@@ -172,7 +128,7 @@ class InterfaceExporters(Views):
     """Come back as cuda.core views."""
 
     def make(self, values: Array) -> Any:
-        return Interfaced(CupyArrays.make(self, values))
+        return Interfaced(self._arrays.put(values))
 
     def values(self, array: Any) -> Array:
         import cupy
@@ -187,11 +143,11 @@ def framework_of(name: str) -> Framework:
     """The framework of a name out of place.HOST_FRAMEWORKS or CUDA_FRAMEWORKS."""
     makers: dict[str, Callable[[], Framework]] = {
         "numpy": lambda: Framework(name),
-        "torch": lambda: TorchTensors(name, "cpu"),
+        "torch": lambda: Framework(name, TorchArrays("cpu")),
         "jax": lambda: JaxArrays(name, "cpu"),
         "dlpack": lambda: DLPackExporters(name),
-        "torch-cuda": lambda: TorchTensors(name, "cuda"),
-        "cupy": lambda: CupyArrays(name),
+        "torch-cuda": lambda: Framework(name, TorchArrays("cuda")),
+        "cupy": lambda: Framework(name, CupyArrays()),
         "jax-cuda": lambda: JaxArrays(name, "gpu"),
         "cuda.core": lambda: Views(name),
         "cuda-array-interface": lambda: InterfaceExporters(name),

@@ -8,11 +8,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
-from oracle.pad import MODES
-from place import DTYPES
-from tolerance import Array
 
 import pybaracuda
+from verify.definitions.pad import MODES
+from verify.dtypes import DTYPES, Array
 
 # The modes that repeat the array; cases are named after the C operators.
 PAD_MODES = MODES[1:]

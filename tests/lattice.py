@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from oracle.sums import Array
-from place import coordinate_dtype
+
+from verify.dtypes import Array, coordinate_dtype
 
 
 def integers(rng: np.random.Generator, shape: Sequence[int], dtype: Any, limit: int = 2) -> Array:

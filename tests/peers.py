@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 from lattice import GridCase, QuantizedCase, RoiCase, SegmentCase
-from oracle.sums import Array
 from place import available
-from tolerance import UNIT_ROUNDOFF
+
+from verify.dtypes import UNIT_ROUNDOFF, Array
 
 # torch is only there with --with-torch, torchvision only on some machines with a GPU. Neither absence of
 # torchvision nor a framework's missing operator is a skip: such a comparison does not exist.
@@ -92,7 +92,7 @@ def position_slack(case: GridCase) -> float:
     Each takes at most three roundings of numbers no larger than (|g| + 1) * extent.
     """
     h, w = case.input.shape[2:]
-    return float(6 * UNIT_ROUNDOFF[np.dtype(np.float64)] * (np.abs(case.grid).max() + 1) * max(h, w))
+    return float(6 * UNIT_ROUNDOFF["float64"] * (np.abs(case.grid).max() + 1) * max(h, w))
 
 
 def grid_sample_slack(case: GridCase) -> tuple[float, float, float]:
@@ -134,7 +134,7 @@ def base_slack(dtype: Any) -> float:
     linspace's step, product and sum and the factor (W - 1) / W are five roundings of numbers below 2,
     the closed form's division and difference two: 14 unit roundoffs.
     """
-    return 14 * UNIT_ROUNDOFF[np.dtype(dtype)]
+    return 14 * UNIT_ROUNDOFF[np.dtype(dtype).name]
 
 
 # What the peers call our modes; JAX has NumPy's. Only the last has symmetric.

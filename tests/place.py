@@ -10,27 +10,16 @@ import importlib.util
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import ml_dtypes
 import numpy as np
-from oracle.sums import Array
 from tolerance import assert_same_bits
 
-DTYPES: dict[str, np.dtype[Any]] = {
-    "f32": np.dtype(np.float32),
-    "f64": np.dtype(np.float64),
-    "f16": np.dtype(np.float16),
-    "bf16": np.dtype(ml_dtypes.bfloat16),
-}
+from verify.dtypes import DTYPES, Array
+from verify.memory.arrays import CupyArrays, NumpyArrays, TorchArrays
+from verify.memory.blocks import POISONS
+
 # Frameworks whose arrays the functions take, by the names that frameworks.py gives them.
 HOST_FRAMEWORKS = ("numpy", "torch", "jax", "dlpack")
 CUDA_FRAMEWORKS = ("torch-cuda", "cupy", "jax-cuda", "cuda.core", "cuda-array-interface")
-# 0xFF in every byte is a NaN in all four dtypes and not the canonical one; 0xA5 is a small negative number.
-POISONS = (0xFF, 0xA5)
-
-
-def coordinate_dtype(dtype: Any) -> np.dtype[Any]:
-    """What positions are computed in: float64 for float64 data, float32 for everything else."""
-    return DTYPES["f64"] if np.dtype(dtype) == DTYPES["f64"] else DTYPES["f32"]
 
 
 def available(module: str) -> bool:
@@ -39,35 +28,32 @@ def available(module: str) -> bool:
 
 
 class Place:
-    """Host memory: arrays are NumPy's."""
+    """Where a test's arrays live: on the host they are NumPy's."""
 
-    backend = "cpu"
+    def __init__(self, arrays: NumpyArrays | None = None) -> None:
+        self._arrays = arrays or NumpyArrays()
+        self.backend = self._arrays.backend
 
     def array(self, values: Array) -> Any:
         """An array of this place with these values; on the host the same object, strides and all."""
-        return values
+        return values if self.backend == "cpu" else self._arrays.put(values)
 
     def numpy(self, array: Any) -> Array:
-        return np.asarray(array)
+        return self._arrays.get(array)
 
     def poisoned(self, shape: Sequence[int], dtype: Any, byte: int) -> Any:
         """An output whose every byte is ``byte``, so that an element not written shows."""
-        itemsize = np.dtype(dtype).itemsize
-        raw = np.full((*shape, itemsize), byte, np.uint8)
-        return self.array(raw.view(dtype).reshape(tuple(shape)))
+        return self._arrays.poisoned(shape, dtype, byte)
 
     def owns(self, value: Any) -> bool:
         """Whether a value is an array of this place."""
-        return isinstance(value, np.ndarray)
+        return self._arrays.owns(value)
 
     def pointer(self, array: Any) -> int:
-        return int(array.ctypes.data)
+        return self._arrays.pointer(array)
 
     def permuted(self, array: Any, axes: Sequence[int]) -> Any:
-        return array.transpose(*axes)
-
-    def contiguous(self, array: Any) -> Any:
-        return np.ascontiguousarray(array)
+        return self._arrays.permuted(array, axes)
 
     def transposed(self, values: Array) -> Any:
         """The same values with the first axis varying fastest in memory."""
@@ -129,71 +115,10 @@ class Place:
         return results[0]
 
 
-class TorchPlace(Place):
-    """CUDA memory through PyTorch, which alone has bfloat16 tensors."""
-
-    backend = "cuda"
-
-    def array(self, values: Array) -> Any:
-        import torch
-
-        contiguous = np.ascontiguousarray(values)
-        if contiguous.dtype == DTYPES["bf16"]:
-            return torch.from_numpy(contiguous.view(np.int16)).view(torch.bfloat16).reshape(values.shape).cuda()
-        return torch.from_numpy(contiguous).reshape(values.shape).cuda()
-
-    def numpy(self, array: Any) -> Array:
-        import torch
-
-        host = array.detach().cpu().contiguous()
-        if host.dtype == torch.bfloat16:
-            return np.asarray(host.view(torch.int16).numpy().view(DTYPES["bf16"]))
-        return np.asarray(host.numpy())
-
-    def owns(self, value: Any) -> bool:
-        return hasattr(value, "data_ptr")
-
-    def pointer(self, array: Any) -> int:
-        return int(array.data_ptr())
-
-    def permuted(self, array: Any, axes: Sequence[int]) -> Any:
-        return array.permute(*axes)
-
-    def contiguous(self, array: Any) -> Any:
-        return array.contiguous()
-
-
-class CupyPlace(Place):
-    """CUDA memory through CuPy."""
-
-    backend = "cuda"
-
-    def array(self, values: Array) -> Any:
-        import cupy
-
-        return cupy.asarray(np.ascontiguousarray(values))
-
-    def numpy(self, array: Any) -> Array:
-        import cupy
-
-        return np.asarray(cupy.asnumpy(array))
-
-    def owns(self, value: Any) -> bool:
-        return hasattr(value, "__cuda_array_interface__")
-
-    def pointer(self, array: Any) -> int:
-        return int(array.data.ptr)
-
-    def contiguous(self, array: Any) -> Any:
-        import cupy
-
-        return cupy.ascontiguousarray(array)
-
-
 def place_for(backend: str, dtype: Any) -> Place | None:
     """Where arrays of ``dtype`` live on ``backend``; None if nothing installed here can make them."""
     if backend == "cpu":
         return Place()
     if np.dtype(dtype) != DTYPES["bf16"] and available("cupy"):
-        return CupyPlace()
-    return TorchPlace() if available("torch") else None
+        return Place(CupyArrays())
+    return Place(TorchArrays()) if available("torch") else None

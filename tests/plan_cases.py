@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from function_cases import PAD_MODES, Case, listed
-from tolerance import Array
 
 import pybaracuda
+from verify.dtypes import Array
 
 
 class PlanCase(NamedTuple):

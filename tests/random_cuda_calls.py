@@ -27,7 +27,6 @@ import numpy as np
 from bits_cases import Case
 from bits_run import Bench, hashed, laid_out
 from cuda_driver import Stream, driver
-from native_memory import FILLS, Bytes, memory_for
 from raw_abi import STATUS, Library, symbols
 
 SHARE_THAT_FAILS = 0.05

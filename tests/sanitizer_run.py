@@ -11,15 +11,21 @@ from __future__ import annotations
 
 import argparse
 import re
+import sys
 from collections.abc import Iterator
 from itertools import islice
+from pathlib import Path
+
+# At the end: an installed pybaracuda comes before the source tree's.
+sys.path.append(str(Path(__file__).resolve().parent.parent))
 
 import bad_data
 import bits_run
 from bits_cases import Case, cases_of
 from bits_run import Bench, hashed, sizes_of
-from native_memory import FILLS, Apart
 from raw_abi import Library, symbols
+
+from verify.memory.arena import FILLS, Apart
 
 
 def chosen(symbol_pattern: str) -> Iterator[Case]:

@@ -11,9 +11,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from function_cases import FUNCTION, cases, listed, numbers
-from tolerance import Array, assert_same_bits
+from tolerance import assert_same_bits
 
 import pybaracuda
+from verify.dtypes import Array
 
 
 class Refusal(NamedTuple):

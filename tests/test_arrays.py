@@ -16,10 +16,10 @@ import numpy as np
 import pytest
 from frameworks import DLPackExporters, Framework, jax_in_float64, knows, placed
 from function_cases import DTYPE, FUNCTION, cases, listed, numbers
-from place import DTYPES
-from tolerance import Array, assert_same_bits
+from tolerance import assert_same_bits
 
 import pybaracuda
+from verify.dtypes import DTYPES, Array
 
 BF16 = DTYPES["bf16"]
 

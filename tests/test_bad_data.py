@@ -12,8 +12,10 @@ from functools import cache
 import bad_data
 import pytest
 from bits_run import Bench, laid_out
-from native_memory import FILLS, Memory, memory_for
 from raw_abi import Library, Symbol, symbols
+
+from verify.memory.arena import FILLS
+from verify.memory.blocks import Memory, memory_for
 
 CAPACITY = 1 << 22
 

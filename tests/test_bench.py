@@ -23,16 +23,17 @@ from PIL import Image
 from place import available
 
 import pybaracuda
+from benchmarks.harness import contenders, host_cost, measure, plot, render, report, results, table
+from benchmarks.harness import main as bench
+from benchmarks.harness import place as places
+from benchmarks.harness.case import Case, Limit, Row
+from benchmarks.harness.contenders import Contender, RawLibrary
+from benchmarks.harness.device import DevicePlace
+from benchmarks.harness.draw import Draw
+from benchmarks.harness.place import Place
+from benchmarks.harness.results import Contestant, Result, RowResult, Timing
 from pybaracuda._abi import OPERATORS
-from pybaracuda.bench import contenders, host_cost, measure, plot, render, report, results, table
-from pybaracuda.bench import main as bench
-from pybaracuda.bench import place as places
-from pybaracuda.bench.case import Case, Limit, Row
-from pybaracuda.bench.contenders import Contender, RawLibrary
-from pybaracuda.bench.device import DevicePlace
-from pybaracuda.bench.draw import Draw
-from pybaracuda.bench.place import Place, Tensor
-from pybaracuda.bench.results import Contestant, Result, RowResult, Timing
+from verify.memory.tensors import Tensor, copy_bytes, same_bits
 
 ROOT = Path(__file__).resolve().parent.parent
 # A row in float32 for every operator: what the tests of faults and of peers need.
@@ -123,8 +124,8 @@ def test_same_entropy_gives_the_same_inputs() -> None:
     again = Draw(first.entropy)
     inputs, same, different = case.inputs(first), case.inputs(again), case.inputs(other)
     for name, array in inputs.items():
-        assert places.same_bits(array, same[name])
-        assert not places.same_bits(array, different[name])
+        assert same_bits(array, same[name])
+        assert not same_bits(array, different[name])
 
 
 @pytest.mark.parametrize("count", [0, 1, 7, 8, 9, (3 << 20) // 4 + 5])
@@ -132,12 +133,12 @@ def test_any_bit_that_differs_is_seen(rng: np.random.Generator, count: int) -> N
     """Also in arrays that several threads share, at the ends of their shares, and in an odd rest."""
     values = rng.integers(0, 256, 4 * count + count % 4, np.uint8)
     copy = np.empty_like(values)
-    places.copy_bytes(copy, values)
-    assert places.same_bits(values, copy)
-    assert not places.same_bits(values, values[:-1]) or not count
+    copy_bytes(copy, values)
+    assert same_bits(values, copy)
+    assert not same_bits(values, values[:-1]) or not count
     for at in {0, values.size // 2, values.size // 16 * 8 - 1, values.size // 16 * 8, values.size - 1} if count else ():
         copy[at] ^= 1
-        assert not places.same_bits(values, copy)
+        assert not same_bits(values, copy)
         copy[at] ^= 1
 
 

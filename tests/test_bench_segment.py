@@ -14,13 +14,13 @@ import jax
 import numpy as np
 import pytest
 
-from pybaracuda.bench import contenders, measure, segment_draw, segment_peers
-from pybaracuda.bench.case import Row
-from pybaracuda.bench.draw import Draw
-from pybaracuda.bench.place import Place
-from pybaracuda.bench.segment import FORMS, Segment
-from pybaracuda.bench.segment_draw import draw_ids
-from pybaracuda.bench.segment_reference import DEFINITIONS
+from benchmarks.harness import contenders, measure, segment_draw, segment_peers
+from benchmarks.harness.case import Row
+from benchmarks.harness.draw import Draw
+from benchmarks.harness.place import Place
+from benchmarks.harness.segment import FORMS, Segment
+from benchmarks.harness.segment_draw import draw_ids
+from verify.definitions.segment import DEFINITIONS
 
 SMALL: dict[str, Any] = dict(rows=200, columns=3, segments=30)
 

@@ -13,27 +13,16 @@ import numpy as np
 import pytest
 from bits_cases import Case
 from bits_run import Configuration
-from native_memory import FILLS, Arena, Memory, memory_for
-from oracle import affine_grid, grid_sample, pad, quantize, roi_align, segment
-from oracle.sums import Array
 from pad_gradients import assert_pad_gradient
 from raw_abi import Library, element_memory, extents
 from splitmix import decoded
-from tolerance import (
-    AFFINE_GRID_ROUNDINGS,
-    AFFINE_GRID_THETA_ROUNDINGS,
-    GRID_SAMPLE_GRID_ROUNDINGS,
-    GRID_SAMPLE_INPUT_ROUNDINGS,
-    GRID_SAMPLE_ROUNDINGS,
-    ROI_ALIGN_PASSES,
-    ROI_ALIGN_ROUNDINGS,
-    assert_exact,
-    assert_same_bits,
-    assert_within,
-    bits,
-)
+from tolerance import assert_exact, assert_same_bits, assert_within
 
 from pybaracuda import _abi
+from verify.definitions import affine_grid, grid_sample, pad, quantize, roi_align, segment
+from verify.dtypes import Array, bits
+from verify.memory.arena import FILLS, Arena
+from verify.memory.blocks import Memory, memory_for
 
 
 @pytest.mark.parametrize("configuration", bits_run.configurations("cpu"), ids=lambda found: found.name)
@@ -122,29 +111,29 @@ class Arrays:
 
 def check_roi_align(a: Arrays) -> None:
     expected = roi_align.roi_align(a.input, a.rois, a.extents("pooled_h", "pooled_w"), **a.roi_options)  # type: ignore[arg-type]
-    assert_within(a.output, expected, ROI_ALIGN_ROUNDINGS, ROI_ALIGN_PASSES)
+    assert_within(a.output, expected)
 
 
 def check_roi_align_backward(a: Arrays) -> None:
     shape: Any = a.extents("n", "c", "h", "w")
     expected = roi_align.roi_align_backward(a.grad_output, a.rois, shape, **a.roi_options)
-    assert_within(a.grad_input, expected, ROI_ALIGN_ROUNDINGS, ROI_ALIGN_PASSES)
+    assert_within(a.grad_input, expected)
 
 
 def check_grid_sample_2d(a: Arrays) -> None:
     expected = grid_sample.grid_sample_2d(a.input, a.grid, coordinate_dtype=a.grid.dtype)
-    assert_within(a.output, expected, GRID_SAMPLE_ROUNDINGS)
+    assert_within(a.output, expected)
 
 
 def check_grid_sample_2d_backward(a: Arrays) -> None:
     expected = grid_sample.grid_sample_2d_backward(a.grad_output, a.input, a.grid, coordinate_dtype=a.grid.dtype)
-    assert_within(a.grad_input, expected[0], GRID_SAMPLE_INPUT_ROUNDINGS)
+    assert_within(a.grad_input, expected[0])
     # The sum of g * v * w over taps: with an infinite g it is an infinity where g is taken out of the sum, and a NaN
     # where it is not. No rule of ours says which, so an element that is not finite has to be not finite, and no more.
     value = expected[1].value
     got = a.grad_grid.astype(np.float64)
     value = np.where(np.isfinite(value) | np.isfinite(got), value, got)
-    assert_within(a.grad_grid, expected[1]._replace(value=value), GRID_SAMPLE_GRID_ROUNDINGS)
+    assert_within(a.grad_grid, expected[1]._replace(value=value))
 
 
 def _size(a: Arrays) -> tuple[int, int, int, int]:
@@ -154,12 +143,12 @@ def _size(a: Arrays) -> tuple[int, int, int, int]:
 
 def check_affine_grid_2d(a: Arrays) -> None:
     expected = affine_grid.affine_grid_2d(a.theta, _size(a), coordinate_dtype=a.theta.dtype)
-    assert_within(a.grid, expected, AFFINE_GRID_ROUNDINGS)
+    assert_within(a.grid, expected)
 
 
 def check_affine_grid_2d_backward(a: Arrays) -> None:
     expected = affine_grid.affine_grid_2d_backward(a.grad_grid, _size(a), coordinate_dtype=a.grad_grid.dtype)
-    assert_within(a.grad_theta, expected, AFFINE_GRID_THETA_ROUNDINGS)
+    assert_within(a.grad_theta, expected)
 
 
 def _pad_high(padded: Array, low: Sequence[int], unpadded: Array) -> list[int]:
@@ -212,21 +201,21 @@ def _segment_check(prefix: str, operation: str) -> Callable[[Arrays], None]:
         elif operation.endswith("arg_backward"):
             assert_same_bits(a.grad_input, segment.segment_arg_backward(a.grad_output, a.arg, ids))
         elif operation.endswith("even_backward"):
-            assert_within(a.grad_input, segment.segment_even_backward(a.grad_output, a.input, ids, smallest), 1)
+            assert_within(a.grad_input, segment.segment_even_backward(a.grad_output, a.input, ids, smallest))
         elif operation == "sum_backward":
             assert_same_bits(a.grad_input, segment.segment_gather(a.grad_output, ids))
         elif operation == "mean_backward":
-            assert_within(a.grad_input, segment.segment_mean_backward(a.grad_output, ids), 1)
+            assert_within(a.grad_input, segment.segment_mean_backward(a.grad_output, ids))
         elif operation == "prod_backward":
-            assert_within(a.grad_input, segment.segment_prod_backward(a.grad_output, a.input, ids), 4)
+            assert_within(a.grad_input, segment.segment_prod_backward(a.grad_output, a.input, ids))
         elif operation == "logsumexp_backward":
             expected = segment.segment_logsumexp_backward(a.grad_output, a.input, a.output, ids)
-            assert_within(a.grad_input, expected, 1)
+            assert_within(a.grad_input, expected)
         elif operation == "softmax_backward":
             expected = segment.segment_softmax_backward(a.grad_output, a.output, ids, count)
-            assert_within(a.grad_input, expected, 4)
+            assert_within(a.grad_input, expected)
         else:
-            assert_within(a.output, getattr(segment, f"segment_{operation}")(a.input, ids, count), 2)
+            assert_within(a.output, getattr(segment, f"segment_{operation}")(a.input, ids, count))
 
     return check
 

@@ -20,11 +20,12 @@ import contract_cases as cases
 import numpy as np
 import pytest
 from contract_cases import Empty, Fault, Stage
-from native_memory import FILLS, Arena, Bytes, Memory, memory_for
 from raw_abi import Launch, Library, OptionValues, Symbol, Values, completed, numel, places, span, symbols
 from splitmix import encoded
 
 from pybaracuda import _abi
+from verify.memory.arena import FILLS, Arena
+from verify.memory.blocks import Bytes, Memory, memory_for
 
 CAPACITY = 1 << 20
 NOWHERE = 0x1001  # an address that no call may touch, and misaligned for every dtype wider than a byte

@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 from frameworks import DLPackExporters, Framework, knows, placed
 from function_cases import DTYPE, cases, listed, numbers
-from place import DTYPES
-from tolerance import Array, assert_canonical_nans, assert_same_bits
+from tolerance import assert_canonical_nans, assert_same_bits
 
 import pybaracuda
+from verify.dtypes import DTYPES, Array
 
 
 @pytest.mark.parametrize("token", ["f16", "bf16"])

@@ -19,11 +19,12 @@ import pytest
 from bits_cases import Case, cases_of
 from bits_run import Bench, hashed, laid_out
 from cuda_driver import Gate, Graph, Stream, driver
-from native_memory import FILLS, Memory, memory_for
 from raw_abi import Library, Symbol, symbols
 from splitmix import Array
 
 import pybaracuda
+from verify.memory.arena import FILLS
+from verify.memory.blocks import Memory, memory_for
 
 SYMBOLS = pytest.mark.parametrize("symbol", symbols(), ids=lambda symbol: symbol.name)
 # A workspace is given, or there is none and operands are aligned to their elements alone.

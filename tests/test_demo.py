@@ -12,19 +12,19 @@ import numpy as np
 import pytest
 
 import pybaracuda
-from pybaracuda import _abi
-from pybaracuda.demo import main as demo
-from pybaracuda.demo import (
+from examples.photo import main as demo
+from examples.photo import (
     measure,
     memory,
     padding,
     photo,
-    progress,
     region_pooling,
     registration,
     roi_attention,
     scale_fit,
 )
+from pybaracuda import _abi
+from verify.progress import Progress
 
 SIZE = 152
 # Of the segment family the demo shows the maximum; every other operator is in the demo's table.
@@ -47,7 +47,7 @@ def run_demo(folder: Path, *options: str) -> int:
 @pytest.fixture(scope="module")
 def cases() -> dict[str, measure.Case]:
     """Every shown operator's float32 case, from the jobs' own results."""
-    host, image = memory.Memory(), photo.load(SIZE)
+    host, image = memory.host(), photo.load(SIZE)
     registered = registration.run(image, host, lambda: None)
     found = (
         *registration.cases(registered, image, "f32"),
@@ -91,7 +91,7 @@ def test_quiet_demo_prints_its_last_line_only(tmp_path: Path, capsys: pytest.Cap
 def test_progress_ends_at_its_total(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     counts = {"total": 0, "done": 0}
 
-    class Counting(progress.Progress):
+    class Counting(Progress):
         def __init__(self, total: int, quiet: bool) -> None:
             super().__init__(total, quiet)
             self.expect(total)
@@ -140,7 +140,7 @@ def _zeros_like(*arrays: Any) -> tuple[Any, ...]:
 
 @pytest.mark.parametrize("operator", SHOWN)
 def test_right_operator_is_let_through(cases: dict[str, measure.Case], operator: str) -> None:
-    assert measure.verify(cases[operator], memory.Memory()).kept
+    assert measure.verify(cases[operator], memory.host()).kept
 
 
 @pytest.mark.parametrize("operator", SHOWN)
@@ -150,7 +150,7 @@ def test_wrong_element_is_seen(cases: dict[str, measure.Case], operator: str) ->
         middle = flat.size // 2
         flat[middle] += np.float32(0.01) * max(abs(flat[middle]), np.float32(0.1))
 
-    verdict = measure.verify(with_outputs_changed(cases[operator], change), memory.Memory())
+    verdict = measure.verify(with_outputs_changed(cases[operator], change), memory.host())
     assert verdict.of_bound > 1
     assert verdict.same_bits
     assert not verdict.kept
@@ -158,7 +158,7 @@ def test_wrong_element_is_seen(cases: dict[str, measure.Case], operator: str) ->
 
 @pytest.mark.parametrize("operator", SHOWN)
 def test_forgotten_element_is_seen(cases: dict[str, measure.Case], operator: str) -> None:
-    verdict = measure.verify(replace(cases[operator], call=lambda *given, out: None), memory.Memory())
+    verdict = measure.verify(replace(cases[operator], call=lambda *given, out: None), memory.host())
     assert not verdict.kept
 
 
@@ -169,7 +169,7 @@ def test_changing_bits_are_seen(cases: dict[str, measure.Case]) -> None:
         bits = output.reshape(-1).view(np.uint32)
         bits[-1] ^= next(calls) % 2  # far below the bound
 
-    verdict = measure.verify(with_outputs_changed(cases["roi_align"], change), memory.Memory())
+    verdict = measure.verify(with_outputs_changed(cases["roi_align"], change), memory.host())
     assert verdict.of_bound <= 1
     assert not verdict.same_bits
     assert not verdict.kept
@@ -178,7 +178,7 @@ def test_changing_bits_are_seen(cases: dict[str, measure.Case]) -> None:
 def test_missing_package_is_one_sentence(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(demo, "_NEEDED", ("matplotlib", "no_such_package"))
     assert demo.main([]) == 2
-    assert capsys.readouterr().err == "The demo needs no_such_package: pip install 'pybaracuda[demo]'\n"
+    assert capsys.readouterr().err == "The demo needs no_such_package: pip install no_such_package\n"
 
 
 def test_absent_backend_is_one_sentence(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

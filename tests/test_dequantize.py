@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from lattice import QuantizedCase, any_bits, integers, quantized_case
-from oracle import quantize as oracle
-from oracle.sums import Array
-from place import DTYPES, Place
+from place import Place
 from tolerance import assert_canonical_nans, assert_exact, assert_same_bits
 
 import pybaracuda
+from verify.definitions import quantize as oracle
+from verify.dtypes import DTYPES, Array
 
 QUANTIZED = pytest.mark.parametrize("quantized", [np.int8, np.uint8], ids=["s8", "u8"])
 SHAPES = pytest.mark.parametrize(

@@ -14,12 +14,12 @@ from typing import Any
 import function_cases
 import numpy as np
 import pytest
-from native_memory import memory_for
 from numpy.lib.stride_tricks import as_strided
 from raw_abi import STATUS, Launch, Library, Symbol, Values, completed, symbols
 from tolerance import assert_same_bits
 
 import pybaracuda
+from verify.memory.blocks import memory_for
 from pybaracuda import _call
 from pybaracuda._arrays import Operand
 from pybaracuda._arrays_numpy import NUMPY

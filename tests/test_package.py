@@ -3,12 +3,14 @@
 
 from __future__ import annotations
 
+import ast
 import ctypes
 import inspect
 import os
 import shutil
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,7 @@ import pytest
 
 import pybaracuda
 from pybaracuda import _abi, _library, _machine
+from tools import wheel
 
 PACKAGE = Path(pybaracuda.__file__).parent
 FUNCTIONS = [
@@ -128,6 +131,31 @@ def test_keywords_are_torchs_where_torch_has_them() -> None:
     }
     for name, keywords in wanted.items():
         assert list(inspect.signature(getattr(pybaracuda, name)).parameters) == [*keywords.split(), "out", "stream"]
+
+
+def test_the_package_is_the_library() -> None:
+    """No harness, demo or test travels with it: folders of the source package are those that a wheel may have."""
+    folders = {path.name for path in PACKAGE.iterdir() if path.is_dir() and path.name != "__pycache__"}
+    assert folders <= set(wheel.PACKAGE_FOLDERS)
+    outside = {"benchmarks", "examples", "matplotlib", "tests", "tools", "tqdm", "verify"}
+    for path in PACKAGE.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            names += [str(node.module)] if isinstance(node, ast.ImportFrom) and not node.level else []
+            assert not {name.partition(".")[0] for name in names} & outside, path
+
+
+def test_a_wheel_with_more_than_the_library_is_refused(tmp_path: Path) -> None:
+    held = [f"pybaracuda/lib/{name}" for name in wheel.LIBRARIES]
+    held += [
+        f"pybaracuda/{name}" for name in ("include/baracuda_kernels.h", "py.typed", "__init__.py", "segment/csr.py")
+    ]
+    foreign = ["pybaracuda/bench/main.py", "verify/judge.py", "benchmarks/run.py"]
+    path = tmp_path / "pybaracuda.whl"
+    with zipfile.ZipFile(path, "w") as archive:
+        for name in (*held, *foreign, "pybaracuda-0.1.0.dist-info/METADATA"):
+            archive.writestr(name, "")
+    assert wheel.content_faults(path) == [f"{name} does not belong in it" for name in foreign]
 
 
 def test_the_package_is_typed() -> None:
@@ -350,7 +378,7 @@ def test_info_works_without_any_library(tmp_path: Path) -> None:
     assert "roi_align" in done.stdout
 
 
-@pytest.mark.parametrize("arguments", [[], ["nothing"], ["info", "--loud"]], ids=str)
+@pytest.mark.parametrize("arguments", [[], ["nothing"], ["demo"], ["bench"], ["info", "--loud"]], ids=str)
 def test_a_wrong_command_says_how_to_call_it(arguments: list[str]) -> None:
     environment = {**os.environ, "PYTHONPATH": str(PACKAGE.parent)}
     done = subprocess.run(
@@ -358,10 +386,6 @@ def test_a_wrong_command_says_how_to_call_it(arguments: list[str]) -> None:
     )
     assert done.returncode == 2
     assert "usage: python -m pybaracuda" in done.stderr
-
-
-def test_the_demo_answers_help() -> None:
-    assert "--output" in python("-m pybaracuda demo --help")
 
 
 def test_modules_say_what_belongs_in_them() -> None:

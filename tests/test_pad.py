@@ -14,13 +14,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from lattice import any_bits, integers, normal
-from oracle import pad as oracle
-from oracle.sums import Array
 from pad_gradients import assert_pad_gradient
-from place import DTYPES, Place
-from tolerance import assert_exact, assert_same_bits, bits, rounded
+from place import Place
+from tolerance import assert_exact, assert_same_bits
 
 import pybaracuda
+from verify.definitions import pad as oracle
+from verify.dtypes import DTYPES, Array, bits, rounded
 
 MODE = pytest.mark.parametrize("mode", oracle.MODES)
 # (shape, pad_low, pad_high)

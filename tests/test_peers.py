@@ -28,24 +28,14 @@ from lattice import (
     random_roi_case,
     segment_case,
 )
-from oracle.affine_grid import affine_grid_2d, affine_grid_2d_backward
-from oracle.grid_sample import grid_sample_2d, grid_sample_2d_backward
-from oracle.pad import pad_backward
-from oracle.roi_align import roi_align, roi_align_backward
-from oracle.sums import Array, Sum
-from tolerance import (
-    AFFINE_GRID_ROUNDINGS,
-    AFFINE_GRID_THETA_ROUNDINGS,
-    GRID_SAMPLE_GRID_ROUNDINGS,
-    GRID_SAMPLE_INPUT_ROUNDINGS,
-    GRID_SAMPLE_ROUNDINGS,
-    PAD_ROUNDINGS,
-    ROI_ALIGN_PASSES,
-    ROI_ALIGN_ROUNDINGS,
-    tolerance,
-)
 
 import pybaracuda
+from verify.bounds import Sum, bound
+from verify.definitions.affine_grid import affine_grid_2d, affine_grid_2d_backward
+from verify.definitions.grid_sample import grid_sample_2d, grid_sample_2d_backward
+from verify.definitions.pad import pad_backward
+from verify.definitions.roi_align import roi_align, roi_align_backward
+from verify.dtypes import Array
 
 F32, F64 = np.dtype(np.float32), np.dtype(np.float64)
 
@@ -57,14 +47,14 @@ def peer_named(request: pytest.FixtureRequest, name: str) -> str:
     return name
 
 
-def assert_agree(ours: Array, theirs: Array | None, sum: Sum, extra: int, slack: Any = 0.0, passes: int = 1) -> None:
+def assert_agree(ours: Array, theirs: Array | None, sum: Sum, slack: Any = 0.0) -> None:
     """Two correct results of one float64 sum are at most two bounds apart, and what their positions differ by."""
     if theirs is None:
         return
     assert ours.shape == theirs.shape
-    bound = 2 * tolerance(F64, passes * sum.terms, sum.magnitude, extra) + slack
+    allowed = 2 * sum.bound(F64) + slack
     error = np.abs(ours - theirs)
-    assert (error <= bound).all(), f"off by {error.max()}"
+    assert (error <= allowed).all(), f"off by {error.max()}"
 
 
 def assert_equal(ours: Array, theirs: Array | None) -> None:
@@ -91,9 +81,9 @@ def test_grid_sample_on_random_data(request: pytest.FixtureRequest, rng: np.rand
     ours_input, ours_grid = pybaracuda.grid_sample_backward(case.grad_output, case.input, case.grid)
     sum_input, sum_grid = grid_sample_2d_backward(case.grad_output, case.input, case.grid)
     ours = pybaracuda.grid_sample(case.input, case.grid)
-    assert_agree(ours, output, grid_sample_2d(case.input, case.grid), GRID_SAMPLE_ROUNDINGS, slack[0])
-    assert_agree(ours_input, grad_input, sum_input, GRID_SAMPLE_INPUT_ROUNDINGS, slack[1])
-    assert_agree(ours_grid, grad_grid, sum_grid, GRID_SAMPLE_GRID_ROUNDINGS, slack[2])
+    assert_agree(ours, output, grid_sample_2d(case.input, case.grid), slack[0])
+    assert_agree(ours_input, grad_input, sum_input, slack[1])
+    assert_agree(ours_grid, grad_grid, sum_grid, slack[2])
 
 
 @pytest.mark.parametrize("size", [(2, 1, 5, 7), (1, 1, 64, 33)])
@@ -103,10 +93,10 @@ def test_affine_grid_beside_torch(torch: Any, rng: np.random.Generator, size: tu
     grid, grad_theta = peers.affine_grid("torch", theta, size, gradient)
     base = peers.base_slack(F64)
     ours = pybaracuda.affine_grid(theta, size)
-    assert_agree(ours, grid, affine_grid_2d(theta, size), AFFINE_GRID_ROUNDINGS, base * np.abs(theta).sum())
+    assert_agree(ours, grid, affine_grid_2d(theta, size), base * np.abs(theta).sum())
     ours = pybaracuda.affine_grid_backward(gradient, size)
     expected = affine_grid_2d_backward(gradient, size)
-    assert_agree(ours, grad_theta, expected, AFFINE_GRID_THETA_ROUNDINGS, base * np.abs(gradient).sum())
+    assert_agree(ours, grad_theta, expected, base * np.abs(gradient).sum())
 
 
 def test_affine_grid_beside_onnx(rng: np.random.Generator) -> None:
@@ -170,7 +160,7 @@ def test_pad_in_the_modes_that_repeat(
     output, grad_input = peers.pad_in_mode(peer_named(request, peer), values, low, high, mode, gradient)
     assert_equal(ours, output)
     expected = pad_backward(gradient, low, high, mode)
-    assert_agree(pybaracuda.pad_backward(gradient, low, high, mode), grad_input, expected, PAD_ROUNDINGS)
+    assert_agree(pybaracuda.pad_backward(gradient, low, high, mode), grad_input, expected)
 
 
 @pytest.mark.parametrize("mode", list(peers.PAD_MODES_OF["jax"]))
@@ -306,8 +296,8 @@ def test_dequantize_per_channel(
         assert_equal(ours, theirs)
     else:
         # Some of torch's paths fold -scale * zero_point into a fused multiply-add: two roundings of |scale| * 383.
-        bound = tolerance(F32, 1, np.abs(case.scale).max() * (255 + 128), 1)
-        assert (np.abs(ours - theirs) <= bound).all()
+        allowed = bound(F32, 2, np.abs(case.scale).max() * (255 + 128))
+        assert (np.abs(ours - theirs) <= allowed).all()
 
 
 @pytest.mark.parametrize("peer", peers.ROI_PEERS)
@@ -319,10 +309,10 @@ def test_roi_align(rng: np.random.Generator, peer: str, sampling_ratio: int, ali
     output, grad_input = peers.roi_align(peer, case)
     ours = pybaracuda.roi_align(case.input, case.boxes, case.output_size, **case.options)
     expected = roi_align(case.input, case.boxes, case.output_size, **case.options)
-    assert_agree(ours, output, expected, ROI_ALIGN_ROUNDINGS, passes=ROI_ALIGN_PASSES)
+    assert_agree(ours, output, expected)
     ours = pybaracuda.roi_align_backward(case.grad_output, case.boxes, case.input.shape, **case.options)
     expected = roi_align_backward(case.grad_output, case.boxes, case.input.shape, **case.options)
-    assert_agree(ours, grad_input, expected, ROI_ALIGN_ROUNDINGS, passes=ROI_ALIGN_PASSES)
+    assert_agree(ours, grad_input, expected)
 
 
 def test_tie_rules_differ_as_documented(torch: Any) -> None:

@@ -19,6 +19,7 @@ from tools.abi.spec import OPERATORS
 
 ROOT = Path(__file__).resolve().parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
+FOLDERS = "tools|tests|docs|verify|benchmarks|examples"
 EXAMPLES = {"python": "tests/examples/roi_gradient.py", "c": "tests/native/example.c"}
 
 
@@ -64,7 +65,9 @@ def test_operator_table_is_the_abi() -> None:
         assert set(re.findall(r"[a-z]+\d+", dtypes)) == used
 
 
-@pytest.mark.parametrize("path", sorted(set(re.findall(r"`?((?:tools|tests|docs)/[\w./-]+)", README))))
+@pytest.mark.parametrize(
+    "path", sorted(set(re.findall(r"`?((?:tools|tests|docs|verify|benchmarks|examples)/[\w./-]+)", README)))
+)
 def test_named_file_exists(path: str) -> None:
     assert (ROOT / path.rstrip(".")).exists()
 

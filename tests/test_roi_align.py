@@ -10,19 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from lattice import RoiCase, lattice_roi_case, normal, random_roi_case
-from oracle import roi_align as oracle
-from oracle.sums import Array, Sum
-from place import DTYPES, Place, coordinate_dtype
-from tolerance import (
-    ROI_ALIGN_PASSES,
-    ROI_ALIGN_ROUNDINGS,
-    assert_canonical_nans,
-    assert_exact,
-    assert_same_bits,
-    assert_within,
-)
+from place import Place
+from tolerance import assert_canonical_nans, assert_exact, assert_same_bits, assert_within
 
 import pybaracuda
+from verify.bounds import Sum
+from verify.definitions import roi_align as oracle
+from verify.dtypes import DTYPES, Array, coordinate_dtype
 
 SAMPLING = pytest.mark.parametrize("sampling_ratio", [1, 2, 4, -1], ids=["sr1", "sr2", "sr4", "adaptive"])
 ALIGNED = pytest.mark.parametrize("aligned", [False, True], ids=["classic", "aligned"])
@@ -69,8 +63,8 @@ def oracle_backward(case: RoiCase) -> Sum:
 def check_close(place: Place, case: RoiCase) -> tuple[Array, Array]:
     """Both directions lie within the derived bound; answers the library's results."""
     output, grad_input = forward(place, case), backward(place, case)
-    assert_within(output, oracle_forward(case), ROI_ALIGN_ROUNDINGS, ROI_ALIGN_PASSES)
-    assert_within(grad_input, oracle_backward(case), ROI_ALIGN_ROUNDINGS, ROI_ALIGN_PASSES)
+    assert_within(output, oracle_forward(case))
+    assert_within(grad_input, oracle_backward(case))
     return output, grad_input
 
 
@@ -124,8 +118,8 @@ def test_scale_is_rounded_to_float32(place: Place, wide_dtype: Any, rng: np.rand
     # For float64 data too: the C argument is a float, and that value is the definition.
     given = random_roi_case(rng, wide_dtype, 2, False, scale)
     rounded = given._replace(options={**given.options, "spatial_scale": float(np.float32(scale))})
-    assert_within(forward(place, given), oracle_forward(rounded), ROI_ALIGN_ROUNDINGS, ROI_ALIGN_PASSES)
-    assert_within(backward(place, given), oracle_backward(rounded), ROI_ALIGN_ROUNDINGS, ROI_ALIGN_PASSES)
+    assert_within(forward(place, given), oracle_forward(rounded))
+    assert_within(backward(place, given), oracle_backward(rounded))
 
 
 @ALIGNED

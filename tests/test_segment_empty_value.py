@@ -11,14 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from lattice import normal
-from oracle import segment as oracle
-from oracle.sums import Array
-from place import DTYPES, Place
+from place import Place
 from raw_abi import STATUS, Launch, Library, Values, symbols
-from tolerance import assert_same_bits, bits, rounded
+from tolerance import assert_same_bits
 
 import pybaracuda
 from pybaracuda.segment.plans import plan_of
+from verify.definitions import segment as oracle
+from verify.dtypes import DTYPES, Array, bits, rounded
 
 FORMS = ("unsorted", "sorted", "csr")
 FORM = pytest.mark.parametrize("form", FORMS)

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from lattice import SegmentCase, any_bits, normal, segment_case
-from oracle import segment as oracle
-from oracle.sums import Array
-from place import DTYPES, Place
+from place import Place
 from tolerance import assert_same_bits
 
 import pybaracuda
+from verify.definitions import segment as oracle
+from verify.dtypes import DTYPES, Array
 
 IDS = pytest.mark.parametrize("ids_dtype", [np.int32, np.int64], ids=["ids32", "ids64"])
 INT_MIN, INT_MAX = -(2**31), 2**31 - 1

@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
-from oracle.sums import Array
 
 import pybaracuda
+from verify.dtypes import Array
 
 REDUCTIONS = ("sum", "mean", "max", "min", "prod")
 TORCH_NAMES = {"sum": "sum", "mean": "mean", "max": "amax", "min": "amin", "prod": "prod"}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sets everything up and runs the benchmark, which is `python -m pybaracuda bench`; its options pass through.
+"""Sets everything up and runs the benchmark, which is benchmarks/run.py; its options pass through.
 
 Two options are this tool's own: --with-peers also installs torch and JAX from PyPI to measure beside, and --render
 writes the tables and the picture of the committed results into this source tree.
@@ -23,7 +23,8 @@ def main(arguments: list[str]) -> int:
     private = environment.set_up(environment.Options(sets=("bench", *(["peers"] if options.with_peers else []))))
     if options.render:
         rest += ["--render", str(commands.ROOT)]
-    os.execve(private.python, [private.python, "-m", "pybaracuda", "bench", *rest], private.environ())
+    program = str(commands.ROOT / "benchmarks" / "run.py")
+    os.execve(private.python, [private.python, program, *rest], private.environ())
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sets everything up and runs the demo, which is `python -m pybaracuda demo`; its options pass through."""
+"""Sets everything up and runs the demo, which is examples/photo/run.py; its options pass through."""
 
 import os
 import sys
@@ -12,7 +12,11 @@ from tools import commands, environment
 def main(arguments: list[str]) -> int:
     """Set up, then become the demo, so that its exit status and signals are this command's."""
     private = environment.set_up(environment.Options(sets=("demo",)))
-    os.execve(private.python, [private.python, "-m", "pybaracuda", "demo", *arguments], private.environ())
+    os.execve(
+        private.python,
+        [private.python, str(commands.ROOT / "examples" / "photo" / "run.py"), *arguments],
+        private.environ(),
+    )
 
 
 if __name__ == "__main__":

@@ -20,6 +20,9 @@ from tools import check_exports, commands, cuda_choice, environment, native_buil
 # glibc 2.34 is the newest that the wheel may ask for; every distribution that a CUDA 13 driver supports has it.
 NEWEST_GLIBC = (2, 34)
 
+# What the package holds beside its own modules: a wheel is the library, not what verifies and measures it.
+PACKAGE_FOLDERS = ("include", "lib", "segment")
+
 LIBRARIES = ("libbaracuda_kernels.so", "libbaracuda_kernels_cpu.so")
 
 # What find_package(baracuda_kernels) reads. The last one's name is that of the build type.
@@ -103,6 +106,9 @@ def content_faults(wheel: Path) -> list[str]:
         for name in names:
             top = name.split("/")[0]
             if top != "pybaracuda" and not top.endswith((".dist-info", ".libs")):
+                faults.append(f"{name} does not belong in it")
+            folders = name.split("/")[1:-1]
+            if top == "pybaracuda" and folders and folders[0] not in PACKAGE_FOLDERS:
                 faults.append(f"{name} does not belong in it")
             if "__pycache__" in name or top.endswith(".libs"):
                 faults.append(f"{name} does not belong in it")

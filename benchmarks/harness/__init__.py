@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The benchmark: every operator beside its peers, timed and checked in one run; nothing else may import from here."""
+"""Every operator beside its peers, timed and checked in one run; nothing but the benchmark may import from here."""

@@ -7,15 +7,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
-from ..affine_grid import (
+from pybaracuda import (
     AffineGridBackwardDescriptor,
     AffineGridBackwardPlan,
     AffineGridDescriptor,
     AffineGridPlan,
 )
-from ..demo import reference
+from verify.definitions import affine_grid as definitions
+from verify.dtypes import Array
+
 from .case import Case, FrameworkCall, Part
-from .draw import Array, Draw
+from .draw import Draw
 
 C = TypeVar("C", bound="_AffineGrid")
 
@@ -48,6 +50,10 @@ class _AffineGrid(Case):
     def _size(self) -> list[int]:
         return [self.n, 1, self.rows, self.columns]
 
+    @property
+    def _one_map(self) -> tuple[int, int, int, int]:
+        return (1, 1, self.rows, self.columns)
+
     def _small(self: C) -> C:
         return replace(self, n=2, rows=9, columns=40)
 
@@ -69,7 +75,8 @@ class AffineGrid(_AffineGrid):
 
     def parts(self, inputs: Mapping[str, Array], draw: Draw) -> list[Part]:
         image = int(draw.rng.integers(self.n))
-        expected = reference.affine_grid(inputs["theta"][image], self.rows, self.columns)
+        theta = inputs["theta"][image : image + 1]
+        expected = definitions.affine_grid_2d(theta, self._one_map, coordinate_dtype=theta.dtype)
         return [Part(0, lambda grid: grid[image], expected)]
 
     def torch_calls(self, torch: Any, given: Mapping[str, Any]) -> dict[str, FrameworkCall]:
@@ -97,7 +104,8 @@ class AffineGridBackward(_AffineGrid):
 
     def parts(self, inputs: Mapping[str, Array], draw: Draw) -> list[Part]:
         image = int(draw.rng.integers(self.n))
-        expected = reference.affine_grid_backward(inputs["grad_grid"][image])
+        gradient = inputs["grad_grid"][image : image + 1]
+        expected = definitions.affine_grid_2d_backward(gradient, self._one_map, coordinate_dtype=gradient.dtype)
         return [Part(0, lambda theta: theta[image], expected)]
 
     def torch_calls(self, torch: Any, given: Mapping[str, Any]) -> dict[str, FrameworkCall]:

@@ -7,10 +7,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
-from .._descriptor import Descriptor, PlanPreference
-from .._plan import Plan
-from ..demo.reference import Expected
-from .draw import Array, Draw
+from pybaracuda._descriptor import Descriptor, PlanPreference
+from pybaracuda._plan import Plan
+from verify.bounds import Sum
+from verify.dtypes import Array
+
+from .draw import Draw
 
 # What runs an operator in a framework once. It answers the operator's outputs in order, None for one that it lacks.
 FrameworkCall = Callable[[], Sequence[Any]]
@@ -21,7 +23,7 @@ class Part(NamedTuple):
 
     output: int
     take: Callable[[Array], Array]
-    expected: Expected
+    expected: Sum
 
 
 class JaxCall(NamedTuple):

@@ -18,16 +18,17 @@ from typing import Any
 
 import numpy as np
 
-from .. import _library
-from .._arrays import DTYPE_NAMES
-from .._plan import Plan
+from pybaracuda import _library
+from pybaracuda._plan import Plan
+from verify.dtypes import Array, token_of
+from verify.memory.tensors import Tensor
+
 from .case import Case, FrameworkCall, JaxCall
-from .draw import Array, Draw
-from .place import Place, Tensor
+from .draw import Draw
+from .place import Place
 
 Tensors = Mapping[str, Tensor]
 _THREADS = "BARACUDA_NUM_THREADS"
-_TOKENS = {name: token for token, name in DTYPE_NAMES.items()}
 # As much as the device's own flush.
 _JAX_FLUSH_BYTES = 512 << 20
 
@@ -141,7 +142,7 @@ class Framework:
 
 
 def _tensor_of(pointer: int, shape: Sequence[int], dtype: str, owner: Any) -> Tensor:
-    return Tensor(pointer, tuple(int(extent) for extent in shape), _TOKENS[dtype], owner)
+    return Tensor(pointer, tuple(int(extent) for extent in shape), token_of(dtype), owner)
 
 
 class _Interface:

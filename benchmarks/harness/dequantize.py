@@ -9,16 +9,17 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from .._arrays import numpy_dtype
-from ..demo import reference
-from ..dequantize import (
+from pybaracuda import (
     DequantizePerChannelBackwardDescriptor,
     DequantizePerChannelBackwardPlan,
     DequantizePerChannelDescriptor,
     DequantizePerChannelPlan,
 )
+from verify.definitions import quantize as definitions
+from verify.dtypes import Array, dtype_of
+
 from .case import Case, FrameworkCall, JaxCall, Part
-from .draw import Array, Draw
+from .draw import Draw
 
 # So many channels are held against their definition.
 _CHANNELS = 4
@@ -42,7 +43,7 @@ class _Dequantize(Case):
         return f"{_CHANNELS} of {self.shape[self.axis]} channels"
 
     def _draw_scale(self, draw: Draw) -> Array:
-        return draw.rng.uniform(0.01, 1, self.shape[self.axis]).astype(numpy_dtype(self.element))
+        return draw.rng.uniform(0.01, 1, self.shape[self.axis]).astype(dtype_of(self.element))
 
     def _channels(self, values: Array, chosen: Array) -> Array:
         """The chosen channels, the channel axis first."""
@@ -77,8 +78,8 @@ class Dequantize(_Dequantize):
 
     def parts(self, inputs: Mapping[str, Array], draw: Draw) -> list[Part]:
         chosen = draw.some(_CHANNELS, self.shape[self.axis])
-        expected = reference.dequantize_per_channel(
-            self._channels(inputs["input"], chosen), inputs["scale"][chosen], inputs["zero_point"][chosen]
+        expected = definitions.dequantize_per_channel(
+            self._channels(inputs["input"], chosen), inputs["scale"][chosen], inputs["zero_point"][chosen], 0
         )
         return [Part(0, lambda output: self._channels(output, chosen), expected)]
 
@@ -122,8 +123,8 @@ class DequantizeBackward(_Dequantize):
 
     def parts(self, inputs: Mapping[str, Array], draw: Draw) -> list[Part]:
         chosen = draw.some(_CHANNELS, self.shape[self.axis])
-        expected = reference.dequantize_per_channel_backward(
-            self._channels(inputs["grad_output"], chosen), inputs["scale"][chosen]
+        expected = definitions.dequantize_per_channel_backward(
+            self._channels(inputs["grad_output"], chosen), inputs["scale"][chosen], 0
         )
         return [Part(0, lambda output: self._channels(output, chosen), expected)]
 

@@ -7,13 +7,10 @@ import math
 import os
 import secrets
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 import numpy as np
 
-from .._arrays import numpy_dtype
-
-Array = np.ndarray[Any, np.dtype[Any]]
+from verify.dtypes import Array, dtype_of
 
 # Elements that one generator makes: a few milliseconds' work.
 _CHUNK = 1 << 19
@@ -36,7 +33,7 @@ class Draw:
 
     def normal(self, shape: tuple[int, ...], element: str) -> Array:
         """Standard normal numbers in a float dtype, given by its token."""
-        result = np.empty(math.prod(shape), numpy_dtype(element))
+        result = np.empty(math.prod(shape), dtype_of(element))
         source = np.float64 if element == "f64" else np.float32
 
         def fill(part: Array, seed: np.random.SeedSequence) -> None:

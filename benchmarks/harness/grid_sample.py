@@ -9,16 +9,17 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from .._arrays import numpy_dtype
-from ..demo import reference
-from ..grid_sample import (
+from pybaracuda import (
     GridSampleBackwardDescriptor,
     GridSampleBackwardPlan,
     GridSampleDescriptor,
     GridSamplePlan,
 )
+from verify.definitions import grid_sample as definitions
+from verify.dtypes import Array, dtype_of
+
 from .case import Case, FrameworkCall, JaxCall, Part
-from .draw import Array, Draw
+from .draw import Draw
 
 # What is held against float64: so many channels of one image and, for the grid's gradient, so many of its samples.
 _CHANNELS, _SAMPLES = 2, 512
@@ -92,10 +93,10 @@ class _GridSample(Case):
             grid = draw.rng.uniform(-1, 1, self._grid_shape)
         else:
             grid = np.broadcast_to(draw.rng.uniform(-0.5, 0.5, 2), self._grid_shape)
-        return grid.astype(numpy_dtype(self._coordinates))
+        return grid.astype(dtype_of(self._coordinates))
 
     def unread(self, inputs: Mapping[str, Array]) -> int:
-        seen = sum(reference.pixels_sampled(grid, self.ih, self.iw) for grid in inputs["grid"])
+        seen = definitions.pixels_read(inputs["grid"], (self.ih, self.iw), inputs["grid"].dtype)
         return (self.n * self.ih * self.iw - seen) * self.c * inputs["input"].itemsize
 
     def _small(self: C) -> C:
@@ -135,7 +136,8 @@ class GridSample(_GridSample):
 
     def parts(self, inputs: Mapping[str, Array], draw: Draw) -> list[Part]:
         image, channels = int(draw.rng.integers(self.n)), draw.some(_CHANNELS, self.c)
-        expected = reference.grid_sample(inputs["input"][image, channels], inputs["grid"][image])
+        grid = inputs["grid"][image : image + 1]
+        expected = definitions.grid_sample_2d(inputs["input"][image, channels][None], grid, coordinate_dtype=grid.dtype)
         return [Part(0, lambda output: output[image, channels], expected)]
 
     @property
@@ -176,11 +178,14 @@ class GridSampleBackward(_GridSample):
         image, channels = int(draw.rng.integers(self.n)), draw.some(_CHANNELS, self.c)
         gradient, grid = inputs["grad_output"][image], inputs["grid"][image]
         samples = draw.some(_SAMPLES, self.oh * self.ow)
-        of_image = reference.grid_sample_backward_input(gradient[channels], grid, self.ih, self.iw)
-        of_grid = reference.grid_sample_backward_grid(
-            gradient.reshape(self.c, 1, -1)[..., samples],
-            inputs["input"][image],
-            grid.reshape(1, -1, 2)[:, samples],
+        of_image = definitions.grid_sample_2d_backward_input(
+            gradient[channels][None], grid[None], (self.ih, self.iw), coordinate_dtype=grid.dtype
+        )
+        of_grid = definitions.grid_sample_2d_backward_grid(
+            gradient.reshape(1, self.c, 1, -1)[..., samples],
+            inputs["input"][image : image + 1],
+            grid.reshape(1, 1, -1, 2)[:, :, samples],
+            coordinate_dtype=grid.dtype,
         )
         return [
             Part(0, lambda output: output[image, channels], of_image),

@@ -11,7 +11,6 @@ import numpy as np
 
 import pybaracuda
 
-from .._descriptor import PlanPreference
 from .contenders import Framework, Torch
 from .grid_sample import smooth_grid
 from .place import Place
@@ -53,7 +52,7 @@ def measure(place: Place, frameworks: list[Framework]) -> Iterator[HostResult]:
     arrays = _arrays()
     plan = pybaracuda.GridSampleBackwardPlan.select(
         pybaracuda.GridSampleBackwardDescriptor(_N, _C, _H, _W, _H, _W),
-        preference=PlanPreference(prefer_backend=place.backend),
+        preference=pybaracuda.PlanPreference(prefer_backend=place.backend),
     )
     tensors = {name: place.put(array) for name, array in arrays.items()}
     tensors |= {spec.name: place.empty(spec.shape, spec.dtype) for spec in plan.tensors if spec.is_output}

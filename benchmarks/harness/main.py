@@ -14,8 +14,8 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pybaracuda
+from verify.progress import Progress
 
-from ..demo.progress import Progress
 from . import contenders, host_cost, measure, origin, report, results
 from .case import Row
 from .contenders import RawLibrary
@@ -46,7 +46,7 @@ def _pattern(text: str) -> re.Pattern[str]:
 
 def _arguments(argv: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
-        prog="python -m pybaracuda bench",
+        prog="benchmarks/run.py",
         description="Time and check every operator beside every peer that can be imported, in one run.",
     )
     parser.add_argument("--cpu", action="store_true", help="the CPU rows, also where there is a GPU")
@@ -115,7 +115,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     needed = ["tqdm", *(["matplotlib"] if options.plot else [])]
     if missing := [name for name in needed if find_spec(name) is None]:
-        print(f"The benchmark needs {', '.join(missing)}: pip install 'pybaracuda[bench]'", file=sys.stderr)
+        print(f"The benchmark needs {', '.join(missing)}: pip install {' '.join(missing)}", file=sys.stderr)
         return 2
     if not rows:
         print("No row's name matches; --list prints them.", file=sys.stderr)

@@ -11,17 +11,20 @@ from typing import Any
 
 import numpy as np
 
-from .._errors import BackendUnavailableError, BaracudaError, UnsupportedError
-from .._plan import Plan
+from pybaracuda import BackendUnavailableError, BaracudaError, UnsupportedError
+from pybaracuda._plan import Plan
+from verify.dtypes import Array
+from verify.judge import compare
+from verify.memory.blocks import POISONS
+from verify.memory.tensors import Tensor, same_bits
+
 from . import contenders
 from .case import Case, Part, Row
 from .contenders import Contender, Framework, MissingError, RawLibrary, first_line
-from .draw import Array, Draw
-from .place import Place, Tensor, enough, same_bits
+from .draw import Draw
+from .place import Place, enough
 from .results import Contestant, RowResult, Timing, summary
 
-# Outputs hold these bytes before a run: a NaN and a small negative number in every float type.
-_POISONS = (0xFF, 0xA5)
 # Runs after the first whose outputs must have its bits, for ours and for peers.
 _OUR_REPEATS, _PEER_REPEATS = 5, 3
 # Where a call is timed in batches: batches, how long one should last, and calls in one.
@@ -72,7 +75,7 @@ class _Row:
     def check(self, contender: Contender, repeats: int) -> tuple[Contestant, list[Array | None]]:
         """Run it several times; answer what is known of it but for its time, and its first outputs."""
         place = self.setting.place
-        results = self.run_once(contender, _POISONS[0])
+        results = self.run_once(contender, POISONS[0])
         first = [None if each is None else place.get(each) for each in results]
 
         def again(poison: int) -> bool:
@@ -80,9 +83,9 @@ class _Row:
             pairs = zip(fresh, first, strict=True)
             return all(new is None or old is None or place.same(new, old) for new, old in pairs)
 
-        stable = all([again(_POISONS[0]) for _ in range(repeats)])
+        stable = all([again(POISONS[0]) for _ in range(repeats)])
         # The bits after another poison say whether all was written, unless they change anyway.
-        written = again(_POISONS[1]) if stable and any(map(self.is_own, results)) else None
+        written = again(POISONS[1]) if stable and any(map(self.is_own, results)) else None
         error, of_bound = errors(self.parts, first)
         return Contestant(contender.name, None, contender.note, stable, written, error, of_bound), first
 
@@ -94,17 +97,9 @@ def errors(parts: Sequence[Part], outputs: Sequence[Array | None]) -> tuple[floa
         array = outputs[output]
         if array is None:
             continue
-        found = take(array).astype(np.float64)
-        wanted = expected.rounded(array.dtype).reshape(found.shape)
-        bound = expected.bound(array.dtype).reshape(found.shape)
-        # Two infinities of one sign are no error, and a NaN is one whatever the bound.
-        with np.errstate(invalid="ignore"):
-            off = np.where(found == wanted, 0.0, np.abs(found - wanted))
-        off[np.isnan(off)] = np.inf
-        largest = np.abs(wanted[np.isfinite(wanted)]).max(initial=0.0)
-        part = np.divide(off, bound, out=np.where(off > 0, np.inf, 0.0), where=bound > 0)
-        error = max(error or 0.0, float(off.max(initial=0.0) / (largest or 1.0)))
-        of_bound = max(of_bound or 0.0, float(part.max(initial=0.0)))
+        found = compare(take(array), expected)
+        error = max(error or 0.0, found.relative_error)
+        of_bound = max(of_bound or 0.0, found.of_bound)
     return error, of_bound
 
 
@@ -169,7 +164,7 @@ def _on_the_cpu(work: _Row) -> list[Array]:
     tensors = {name: host.put(array) for name, array in work.inputs.items()}
     for name, output in case.outputs().items():
         tensors[name] = host.empty(*output)
-        host.fill(tensors[name], _POISONS[1])
+        host.fill(tensors[name], POISONS[1])
     contenders.ours(case, case.plan("cpu"), tensors).run()
     return [host.get(tensors[name]) for name in case.outputs()]
 
@@ -263,7 +258,7 @@ def _measure(row: Row, setting: Setting, draw: Draw) -> RowResult:
     copy = _time_together(place, line.ready, place.copy(moved // 2), setting.repeat)
     if our_contender is not None:
         # What the timed runs left behind says nothing: peers write to the same memory. One more run does.
-        last = work.run_once(our_contender, _POISONS[0])
+        last = work.run_once(our_contender, POISONS[0])
         kept = [new and old is not None and place.same(new, old) for new, old in zip(last, first, strict=True)]
         our.stable = bool(our.stable) and all(kept)
     return RowResult(

@@ -10,11 +10,13 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from .._arrays import numpy_dtype
-from ..demo import reference
-from ..pad import PadBackwardDescriptor, PadBackwardPlan, PadDescriptor, PadPlan
+from pybaracuda import PadBackwardDescriptor, PadBackwardPlan, PadDescriptor, PadPlan
+from verify.bounds import exact
+from verify.definitions import pad as definitions
+from verify.dtypes import Array, dtype_of
+
 from .case import Case, FrameworkCall, JaxCall, Part
-from .draw import Array, Draw
+from .draw import Draw
 
 # So many of the arrays over the padded axes are held against their definition.
 _PLANES = 4
@@ -137,7 +139,7 @@ class Pad(_Pad):
     def inputs(self, draw: Draw) -> dict[str, Array]:
         if self.element not in _HELD_AS:
             return {"input": draw.normal(self.shape, self.element)}
-        dtype = numpy_dtype(self._array_element)
+        dtype = dtype_of(self._array_element)
         limits = np.iinfo(dtype)
         return {"input": draw.rng.integers(limits.min, limits.max, self.shape, dtype, endpoint=True)}
 
@@ -150,7 +152,7 @@ class Pad(_Pad):
     def parts(self, inputs: Mapping[str, Array], draw: Draw) -> list[Part]:
         planes = draw.some(_PLANES, self._lead)
         values = self._planes(inputs["input"])[planes]
-        expected = reference.pad(values, *self._plane_pads(), self._value, self.mode)
+        expected = exact(definitions.pad(values, *self._plane_pads(), self.mode, self._value))
         return [Part(0, lambda output: self._planes(output)[planes], expected)]
 
     def torch_calls(self, torch: Any, given: Mapping[str, Any]) -> dict[str, FrameworkCall]:
@@ -190,11 +192,7 @@ class PadBackward(_Pad):
     def parts(self, inputs: Mapping[str, Array], draw: Draw) -> list[Part]:
         planes = draw.some(_PLANES, self._lead)
         gradient = self._planes(inputs["grad_output"])[planes]
-        expected = reference.pad_backward(gradient, *self._plane_pads(), self.mode)
-        # Where one element arrives it is moved: nothing is rounded. Two roundings are its own and a partial sum's.
-        roundings = np.asarray(expected.roundings)
-        several = roundings > 2
-        expected = expected._replace(roundings=np.where(several, roundings, 0) if several.any() else None)
+        expected = definitions.pad_backward(gradient, *self._plane_pads(), self.mode)
         return [Part(0, lambda output: self._planes(output)[planes], expected)]
 
     def torch_calls(self, torch: Any, given: Mapping[str, Any]) -> dict[str, FrameworkCall]:

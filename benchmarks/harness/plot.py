@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from .._abi import OPERATORS
+from pybaracuda._abi import OPERATORS
+
 from .results import Result, RowResult
 
 _STYLE: Any = {"font.family": "DejaVu Sans", "axes.grid": True, "grid.color": "#e4e4e4", "axes.axisbelow": True}

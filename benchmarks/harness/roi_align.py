@@ -10,16 +10,17 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from .._arrays import numpy_dtype
-from ..demo import reference
-from ..roi_align import (
+from pybaracuda import (
     RoiAlignBackwardDescriptor,
     RoiAlignBackwardPlan,
     RoiAlignDescriptor,
     RoiAlignPlan,
 )
+from verify.definitions import roi_align as definitions
+from verify.dtypes import Array, dtype_of
+
 from .case import Case, FrameworkCall, Part
-from .draw import Array, Draw
+from .draw import Draw
 
 # What is held against float64: so many channels of one image and, forward, so many of its boxes.
 _CHANNELS, _BOXES = 2, 64
@@ -55,7 +56,7 @@ class _RoiAlign(Case):
         return "f64" if self.element == "f64" else "f32"
 
     @property
-    def _map_shape(self) -> tuple[int, ...]:
+    def _map_shape(self) -> tuple[int, int, int, int]:
         return (self.n, self.c, self.h, self.w)
 
     @property
@@ -85,12 +86,19 @@ class _RoiAlign(Case):
         corners = rng.uniform(0, 1, (count, 2)) * np.maximum(extents - sides, 0)
         image = rng.integers(0, self.n, (count, 1))
         boxes = np.concatenate([image, corners, corners + sides], axis=1)
-        return boxes.astype(numpy_dtype(self._coordinates))
+        return boxes.astype(dtype_of(self._coordinates))
 
-    def _scaled(self, boxes: Array, image: int) -> Array:
-        """The boxes of one image in its map's pixels, exact since the scale is a power of two."""
+    @property
+    def _options(self) -> dict[str, Any]:
+        """What the definitions want to know beside the arrays."""
+        coordinates = dtype_of(self._coordinates)
+        return {"spatial_scale": self.scale, "sampling_ratio": self.sampling_ratio, "coordinate_dtype": coordinates}
+
+    @staticmethod
+    def _alone(boxes: Array, image: int) -> Array:
+        """The boxes of one image, as if there were no other."""
         chosen: Array = boxes[boxes[:, 0] == image].copy()
-        chosen[:, 1:] *= chosen.dtype.type(self.scale)
+        chosen[:, 0] = 0
         return chosen
 
     def _small(self: C) -> C:
@@ -126,23 +134,19 @@ class RoiAlign(_RoiAlign):
         return {"output": (self._pooled_shape, self.element)}
 
     def unread(self, inputs: Mapping[str, Array]) -> int:
-        size, pixels = (self.bins, self.bins), self.n * self.h * self.w
-        for image in range(self.n):
-            boxes = self._scaled(inputs["rois"], image)
-            pixels -= reference.pixels_averaged(boxes, size, self.h, self.w, self.sampling_ratio, False)
-        return pixels * self.c * inputs["input"].itemsize
+        read = definitions.pixels_read(inputs["rois"], self._map_shape, (self.bins, self.bins), **self._options)
+        return (self.n * self.h * self.w - read) * self.c * inputs["input"].itemsize
 
     def parts(self, inputs: Mapping[str, Array], draw: Draw) -> list[Part]:
         image = int(inputs["rois"][draw.rng.integers(self.boxes), 0])
         channels = draw.some(_CHANNELS, self.c)
         (of_image,) = np.nonzero(inputs["rois"][:, 0] == image)
         order = draw.some(_BOXES, len(of_image))
-        expected = reference.roi_align(
-            inputs["input"][image, channels],
-            self._scaled(inputs["rois"], image)[order],
+        expected = definitions.roi_align(
+            inputs["input"][image, channels][None],
+            self._alone(inputs["rois"], image)[order],
             (self.bins, self.bins),
-            self.sampling_ratio,
-            False,
+            **self._options,
         )
         return [Part(0, lambda output: output[np.ix_(of_image[order], channels)], expected)]
 
@@ -177,13 +181,11 @@ class RoiAlignBackward(_RoiAlign):
         image = int(inputs["rois"][draw.rng.integers(self.boxes), 0])
         channels = draw.some(_CHANNELS, self.c)
         (of_image,) = np.nonzero(inputs["rois"][:, 0] == image)
-        expected = reference.roi_align_backward(
+        expected = definitions.roi_align_backward(
             inputs["grad_output"][np.ix_(of_image, channels)],
-            self._scaled(inputs["rois"], image),
-            self.h,
-            self.w,
-            self.sampling_ratio,
-            False,
+            self._alone(inputs["rois"], image),
+            (1, len(channels), self.h, self.w),
+            **self._options,
         )
         return [Part(0, lambda gradient: gradient[image, channels], expected)]
 

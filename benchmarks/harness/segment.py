@@ -9,14 +9,21 @@ from typing import Any
 
 import numpy as np
 
-from .. import _abi
-from .._arrays import numpy_dtype
-from .._descriptor import PlanPreference
-from .._plan import Plan
-from ..segment import SegmentDescriptor, SegmentPlan, SegmentSelectionDescriptor, SegmentSelectionPlan
-from . import segment_draw, segment_peers, segment_reference
+from pybaracuda import (
+    PlanPreference,
+    SegmentDescriptor,
+    SegmentPlan,
+    SegmentSelectionDescriptor,
+    SegmentSelectionPlan,
+    _abi,
+)
+from pybaracuda._plan import Plan
+from verify.definitions.segment import DEFINITIONS
+from verify.dtypes import Array, dtype_of
+
+from . import segment_draw, segment_peers
 from .case import Case, FrameworkCall, JaxCall, Part
-from .draw import Array, Draw
+from .draw import Draw
 
 FORMS = ("unsorted", "sorted", "csr")
 # So many columns are held against their definition.
@@ -95,7 +102,7 @@ class Segment(Case):
         found: dict[str, Array] = {}
         for tensor, shape, element in self._tensors("input"):
             array = self._draw(tensor.name, shape, draw, ids, found)
-            found[tensor.name] = np.ascontiguousarray(array, numpy_dtype(element))
+            found[tensor.name] = np.ascontiguousarray(array, dtype_of(element))
         return found
 
     def _draw(self, name: str, shape: tuple[int, ...], draw: Draw, ids: Array, drawn: Mapping[str, Array]) -> Array:
@@ -136,11 +143,12 @@ class Segment(Case):
 
     def parts(self, inputs: Mapping[str, Array], draw: Draw) -> list[Part]:
         columns = draw.some(_COLUMNS, self.columns)
-        known = {name: array[:, columns].astype(np.float64) for name, array in inputs.items() if array.ndim == 2}
-        of = segment_reference.Segments(self._ids_in(inputs), self.segments, self.element == "f64")
-        expected = segment_reference.define(self.operation, of, known)
+        known = {name: array[:, columns] for name, array in inputs.items() if array.ndim == 2}
+        ids = self._ids_in(inputs)
+        expected = DEFINITIONS[self.operation](known, ids, self.segments)
         if self.empty_value is not None:
-            expected = [each._replace(value=np.where(of.count > 0, each.value, self.empty_value)) for each in expected]
+            filled = np.bincount(ids, minlength=self.segments)[:, None] > 0
+            expected = [each._replace(value=np.where(filled, each.value, self.empty_value)) for each in expected]
         return [Part(number, lambda output: output[:, columns], each) for number, each in enumerate(expected)]
 
     @property

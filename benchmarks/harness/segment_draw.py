@@ -7,8 +7,9 @@ import math
 
 import numpy as np
 
-from .._arrays import numpy_dtype
-from .draw import Array, Draw
+from verify.dtypes import Array, dtype_of
+
+from .draw import Draw
 
 # How many segments have rows where few do.
 _FEW = 64
@@ -85,7 +86,7 @@ def draw_softmax(draw: Draw, shape: tuple[int, ...], element: str, ids: Array, s
     """What the softmax's forward call answers of normal numbers, but for rounding."""
     terms = np.exp(_wide(draw.normal(shape, element)))
     terms /= _fold(np.add, terms, ids, segments, 1.0)[ids]
-    return terms.astype(numpy_dtype(element))
+    return terms.astype(dtype_of(element))
 
 
 def draw_arg(draw: Draw, columns: int, ids: Array, segments: int) -> Array:

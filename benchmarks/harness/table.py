@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from verify.definitions.segment import DEFINITIONS
+
 from .affine_grid import AffineGrid, AffineGridBackward
 from .case import Case, Limit, Row
 from .dequantize import Dequantize, DequantizeBackward
@@ -14,7 +16,6 @@ from .grid_sample import GridSample, GridSampleBackward
 from .pad import Pad, PadBackward
 from .roi_align import RoiAlign, RoiAlignBackward
 from .segment import FORMS, Segment
-from .segment_reference import DEFINITIONS
 
 
 def _us(microseconds: float) -> tuple[Limit, ...]:

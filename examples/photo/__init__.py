@@ -1,5 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The demo: real jobs on a real photograph through the public functions only.
-
-Nothing else may import from here, but for the benchmark, which shares `reference` and `progress`.
-"""
+"""Real jobs on a real photograph through the public functions only; nothing else may import from here."""

@@ -11,19 +11,20 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pybaracuda
+from verify.progress import Progress
 
 from . import padding, photo, picture, region_pooling, registration, report, roi_attention, scale_fit
 from .measure import Row, measure
 from .memory import NoDeviceError, choose
-from .progress import Progress
 
-# What the extra `demo` installs; no module of the demo imports these on its own import.
+# No module of the demo imports these on its own import.
 _NEEDED = ("matplotlib", "PIL", "tqdm")
+_PACKAGES = {"PIL": "pillow"}
 
 
 def _arguments(argv: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
-        prog="python -m pybaracuda demo",
+        prog="examples/photo/run.py",
         description="Register a photo, look through boxes, pool over regions, fit int8 scales, pad: each by gradient.",
     )
     parser.add_argument("--output", type=Path, default=Path("demo.png"), help="where the picture goes (%(default)s)")
@@ -42,7 +43,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = _arguments(sys.argv[1:] if argv is None else argv)
     missing = [name for name in _NEEDED if find_spec(name) is None]
     if missing:
-        print(f"The demo needs {', '.join(missing)}: pip install 'pybaracuda[demo]'", file=sys.stderr)
+        packages = [_PACKAGES.get(name, name) for name in missing]
+        print(f"The demo needs {', '.join(missing)}: pip install {' '.join(packages)}", file=sys.stderr)
         return 2
     try:
         return _run(options)

@@ -11,8 +11,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .memory import Array, Memory
-from .reference import Expected
+from verify.bounds import Sum
+from verify.dtypes import Array
+from verify.judge import compare
+from verify.memory.blocks import POISONS
+
+from .memory import Memory, host
 
 # Runs whose outputs must have the same bits.
 RUNS = 5
@@ -42,7 +46,7 @@ class Output(NamedTuple):
 
 @dataclass(frozen=True)
 class Case:
-    """A call of one operator: `call` takes the inputs and `out=`, `expected` gives one Expected per output.
+    """A call of one operator: `call` takes the inputs and `out=`, `expected` gives one Sum per output.
 
     `shape` is a text with {n} for the extent that grows when the problem is repeated; `n` is that extent once.
     """
@@ -54,7 +58,7 @@ class Case:
     inputs: tuple[Input, ...]
     outputs: tuple[Output, ...]
     call: Callable[..., Any]
-    expected: Callable[[], tuple[Expected, ...]]
+    expected: Callable[[], tuple[Sum, ...]]
 
     def repeated_inputs(self, times: int) -> list[Array]:
         """The inputs of a problem that is so many times as large."""
@@ -100,25 +104,10 @@ class Row(NamedTuple):
 
 def _run(case: Case, memory: Memory) -> tuple[list[Array], str]:
     """The outputs of one call into poisoned memory, and the hash of their bytes."""
-    given = tuple(memory.poisoned(each.shape, each.dtype) for each in case.outputs)
+    given = tuple(memory.arrays.poisoned(each.shape, each.dtype, POISONS[0]) for each in case.outputs)
     case.call(*(memory.put(each.array) for each in case.inputs), out=given if len(given) > 1 else given[0])
     results = [memory.get(array) for array in given]
     return results, hashlib.sha256(b"".join(array.tobytes() for array in results)).hexdigest()
-
-
-def _errors(results: list[Array], expected: tuple[Expected, ...]) -> tuple[float, float]:
-    """Largest error of all outputs, and the largest part of its own bound that any element's error is."""
-    largest, of_bound = 0.0, 0.0
-    for result, wanted in zip(results, expected, strict=True):
-        # Two infinities of one sign are no error, and a NaN is one whatever the bound.
-        found, value = result.astype(np.float64), wanted.rounded(result.dtype).reshape(result.shape)
-        with np.errstate(invalid="ignore"):
-            error = np.where(found == value, 0.0, np.abs(found - value))
-        error[np.isnan(error)] = np.inf
-        bound = wanted.bound(result.dtype).reshape(result.shape)
-        part = np.divide(error, bound, out=np.where(error > 0, np.inf, 0.0), where=bound > 0)
-        largest, of_bound = max(largest, float(error.max())), max(of_bound, float(part.max()))
-    return largest, of_bound
 
 
 def verify(case: Case, memory: Memory) -> Verdict:
@@ -126,10 +115,15 @@ def verify(case: Case, memory: Memory) -> Verdict:
     first, digest = _run(case, memory)
     digests = {digest, *(_run(case, memory)[1] for _ in range(RUNS - 1))}
     if memory.backend != "cpu":
-        digests.add(_run(case, Memory())[1])  # the CPU library must give the GPU's bits
+        digests.add(_run(case, host())[1])  # the CPU library must give the GPU's bits
     expected = case.expected()
-    error, of_bound = _errors(first, expected)
-    return Verdict(error, of_bound, all(each.roundings is None for each in expected), len(digests) == 1)
+    found = [compare(result, wanted) for result, wanted in zip(first, expected, strict=True)]
+    return Verdict(
+        error=max(each.largest_error for each in found),
+        of_bound=max(each.of_bound for each in found),
+        exact=not any(each.roundings.any() for each in expected),
+        same_bits=len(digests) == 1,
+    )
 
 
 def measure(case: Case, memory: Memory, copy_seconds: dict[int, float]) -> Row:
@@ -137,7 +131,7 @@ def measure(case: Case, memory: Memory, copy_seconds: dict[int, float]) -> Row:
     verdict = verify(case, memory)
     times = memory.repeats
     placed = [memory.put(array) for array in case.repeated_inputs(times)]
-    given = tuple(memory.poisoned(each.repeated(times), each.dtype) for each in case.outputs)
+    given = tuple(memory.arrays.poisoned(each.repeated(times), each.dtype, POISONS[0]) for each in case.outputs)
     out = given if len(given) > 1 else given[0]
     seconds = memory.seconds(lambda: case.call(*placed, out=out))
     moved = case.bytes_to_move(times)

@@ -9,14 +9,15 @@ from dataclasses import dataclass
 import numpy as np
 
 import pybaracuda
+from verify.bounds import exact
+from verify.definitions import pad as definitions
+from verify.dtypes import DTYPES, Array
 
-from . import reference
 from .checks import Check, equal
 from .measure import Case, Input, Output
-from .memory import DTYPES, Array, Memory
+from .memory import Memory
 
 VALUE = 1.0
-MODES = ("constant", "reflect", "replicate", "circular", "symmetric")
 # Parts of the photo's height by which the card is larger at the top, left, bottom and right; a negative part crops.
 _TOP, _LEFT, _BOTTOM, _RIGHT = 0.05, 0.05, 0.18, -0.06
 
@@ -33,7 +34,7 @@ class Padding:
 
     def checks(self) -> list[Check]:
         """The gradient is a copy: its bits are those of the part of grad_output that the photo was moved to."""
-        expected = reference.pad_backward(self.grad_output, self.low, self.high).value
+        expected = definitions.pad_backward(self.grad_output, self.low, self.high).value
         wrong = int((self.gradient.astype(np.float64) != expected).sum())
         return [equal("pad: elements of the gradient that are not a plain copy", wrong, 0)]
 
@@ -62,7 +63,7 @@ def cases(job: Padding, photo: Array, dtype: str) -> list[Case]:
     """Every operator on the job's arrays: `pad_ex` as the job has it, the modes with what is cut off added instead."""
     added = tuple(map(abs, job.high))
     found = []
-    for mode in MODES:
+    for mode in definitions.MODES:
         found += _both(f"pad_{mode}", mode, job.low, added, photo, dtype)
     return found + _both("pad_ex", "constant", job.low, job.high, photo, dtype)
 
@@ -87,7 +88,7 @@ def _both(
             (Input(image, 0, kept / image.size),),
             (Output(grad_output.shape, number, 0),),
             lambda image, out: pybaracuda.pad(image, low, high, mode, VALUE, out=out),
-            lambda: (reference.pad(image, low, high, VALUE, mode),),
+            lambda: (exact(definitions.pad(image, low, high, mode, VALUE)),),
         ),
         Case(
             f"{operator}_backward",
@@ -97,6 +98,6 @@ def _both(
             (Input(grad_output, 0, used / grad_output.size),),
             (Output(image.shape, number, 0),),
             lambda gradient, out: pybaracuda.pad_backward(gradient, low, high, mode, out=out),
-            lambda: (reference.pad_backward(grad_output, low, high, mode),),
+            lambda: (definitions.pad_backward(grad_output, low, high, mode),),
         ),
     ]

@@ -3,11 +3,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
-Array = np.ndarray[Any, np.dtype[Any]]
+from verify.dtypes import Array
 
 # Its own height; 600 x 512 pixels.
 FULL_HEIGHT = 600

@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from .memory import Array
+from verify.dtypes import Array
+
 from .padding import Padding
 from .photo import as_image
 from .region_pooling import RegionPooling

@@ -8,11 +8,13 @@ from dataclasses import dataclass
 import numpy as np
 
 import pybaracuda
+from verify.bounds import exact
+from verify.definitions import segment as definitions
+from verify.dtypes import DTYPES, Array
 
-from . import reference
 from .checks import Check, equal
 from .measure import Case, Input, Output
-from .memory import DTYPES, Array, Memory
+from .memory import Memory
 
 # A region starts as a square of this part of the photo's height.
 _SQUARE = 1 / 25
@@ -94,7 +96,7 @@ def cases(job: RegionPooling, dtype: str) -> list[Case]:
             (Input(rows, 1), Input(ids)),
             (Output(maxima, number, 1),),
             lambda rows, ids, out: pybaracuda.unsorted_segment_max(rows, ids, job.num_regions, out=out),
-            lambda: (reference.unsorted_segment_max(rows, ids, job.num_regions),),
+            lambda: (exact(definitions.unsorted_segment_max(rows, ids, job.num_regions)),),
         ),
         Case(
             "unsorted_segment_max_backward",
@@ -104,6 +106,6 @@ def cases(job: RegionPooling, dtype: str) -> list[Case]:
             (Input(grad_output, 1), Input(rows, 1), Input(ids)),
             (Output(rows.shape, number, 1),),
             lambda gradient, rows, ids, out: pybaracuda.unsorted_segment_max_backward(gradient, rows, ids, out=out),
-            lambda: (reference.unsorted_segment_max_backward(grad_output, rows, ids),),
+            lambda: (exact(definitions.unsorted_segment_max_backward(grad_output, rows, ids)),),
         ),
     ]

@@ -15,11 +15,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import pybaracuda
+from verify.definitions import affine_grid, grid_sample
+from verify.dtypes import DTYPES, Array
 
-from . import reference
 from .checks import Check, at_least, at_most
 from .measure import Case, Input, Output
-from .memory import DTYPES, Array, Memory
+from .memory import Memory
 
 # What the copy was made with: it shows the photo turned, shrunk or grown, and moved, in parts of its extents.
 ANGLE_DEGREES = 14.0
@@ -92,9 +93,9 @@ def _make_copy(photo: Array) -> tuple[Array, Array, Array]:
     """The copy and where it has pixels, made in float64 without the library, and the map that undoes it."""
     _, height, width = photo.shape
     theta = _similarity(height, width)
-    grid = reference.affine_grid(theta, height, width).value
-    copy = reference.grid_sample(photo, grid).value.astype(np.float32)
-    covered = reference.grid_sample(np.ones((1, height, width)), grid).value.astype(np.float32)
+    grid = affine_grid.affine_grid_2d(theta[None], (1, 1, height, width)).value
+    copy = grid_sample.grid_sample_2d(photo[None], grid).value[0].astype(np.float32)
+    covered = grid_sample.grid_sample_2d(np.ones((1, 1, height, width)), grid).value[0].astype(np.float32)
     return copy, covered, _inverse(theta)
 
 
@@ -279,11 +280,13 @@ def cases(job: Registration, photo: Array, dtype: str) -> list[Case]:
     number = DTYPES[dtype]
     coordinate = number if dtype == "f64" else DTYPES["f32"]  # coordinates do not fit in 16 bits
     theta = job.found[None].astype(coordinate)
-    grid = reference.affine_grid(theta[0], height, width).value.astype(coordinate)[None]
+    size = (1, 1, height, width)
+    grid = affine_grid.affine_grid_2d(theta, size, coordinate_dtype=coordinate).value.astype(coordinate)
     copy = job.copy[None].astype(number)
     grad_output = (job.aligned - photo)[None].astype(number)
-    grad_grid = reference.grid_sample_backward(grad_output[0], copy[0], grid[0])[1].value.astype(coordinate)[None]
-    image = Input(copy, 1, reference.pixels_sampled(grid[0], height, width) / (height * width))
+    of_grid = grid_sample.grid_sample_2d_backward_grid(grad_output, copy, grid, coordinate_dtype=coordinate)
+    grad_grid = of_grid.value.astype(coordinate)
+    image = Input(copy, 1, grid_sample.pixels_read(grid, (height, width), coordinate) / (height * width))
     shape = f"{{n}} x {height} x {width}"
 
     found = [
@@ -295,7 +298,7 @@ def cases(job: Registration, photo: Array, dtype: str) -> list[Case]:
             (image, Input(grid)),
             (Output(copy.shape, number, 1),),
             lambda image, grid, out: pybaracuda.grid_sample(image, grid, out=out),
-            lambda: (reference.grid_sample(copy[0], grid[0]),),
+            lambda: (grid_sample.grid_sample_2d(copy, grid, coordinate_dtype=coordinate),),
         ),
         Case(
             "grid_sample_2d_backward",
@@ -305,7 +308,7 @@ def cases(job: Registration, photo: Array, dtype: str) -> list[Case]:
             (Input(grad_output, 1), image, Input(grid)),
             (Output(copy.shape, number, 1), Output(grid.shape, coordinate)),
             lambda gradient, image, grid, out: pybaracuda.grid_sample_backward(gradient, image, grid, out=out),
-            lambda: reference.grid_sample_backward(grad_output[0], copy[0], grid[0]),
+            lambda: grid_sample.grid_sample_2d_backward(grad_output, copy, grid, coordinate_dtype=coordinate),
         ),
     ]
     if number != coordinate:
@@ -319,7 +322,7 @@ def cases(job: Registration, photo: Array, dtype: str) -> list[Case]:
             (Input(theta, 0),),
             (Output(grid.shape, coordinate, 0),),
             lambda theta, out: pybaracuda.affine_grid(theta, (theta.shape[0], 1, height, width), out=out),
-            lambda: (reference.affine_grid(theta[0], height, width),),
+            lambda: (affine_grid.affine_grid_2d(theta, size, coordinate_dtype=coordinate),),
         ),
         Case(
             "affine_grid_2d_backward",
@@ -331,7 +334,7 @@ def cases(job: Registration, photo: Array, dtype: str) -> list[Case]:
             lambda gradient, out: pybaracuda.affine_grid_backward(
                 gradient, (gradient.shape[0], 1, height, width), out=out
             ),
-            lambda: (reference.affine_grid_backward(grad_grid[0]),),
+            lambda: (affine_grid.affine_grid_2d_backward(grad_grid, size, coordinate_dtype=coordinate),),
         ),
         *found,
     ]

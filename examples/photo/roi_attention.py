@@ -4,16 +4,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 import pybaracuda
+from verify.definitions import roi_align as definitions
+from verify.dtypes import DTYPES, Array
 
-from . import reference
 from .checks import Check, at_most
 from .measure import Case, Input, Output
-from .memory import DTYPES, Array, Memory
+from .memory import Memory
 
 OUTPUT_SIZE = (14, 14)
 # Every pixel of a box takes part: as many samples as a bin has pixels.
@@ -83,8 +84,13 @@ def cases(job: RoiAttention, photo: Array, dtype: str) -> list[Case]:
     number = DTYPES[dtype]
     image, grad_output = photo[None].astype(number), job.grad_output.astype(number)
     boxes = job.boxes.astype(number if dtype == "f64" else DTYPES["f32"])
-    ones = np.ones((len(boxes), 1, *OUTPUT_SIZE))
-    seen = reference.roi_align_backward(ones, boxes, height, width, SAMPLING_RATIO, ALIGNED).value != 0
+    one_map = (1, 1, height, width)
+    sampling: dict[str, Any] = {
+        "sampling_ratio": SAMPLING_RATIO,
+        "aligned": ALIGNED,
+        "coordinate_dtype": boxes.dtype,
+    }
+    read = definitions.pixels_read(boxes, one_map, OUTPUT_SIZE, **sampling)
     shape = f"{{n}} x {height} x {width}, {len(boxes)} boxes"
     return [
         Case(
@@ -92,12 +98,12 @@ def cases(job: RoiAttention, photo: Array, dtype: str) -> list[Case]:
             dtype,
             shape,
             channels,
-            (Input(image, 1, float(seen.mean())), Input(boxes)),
+            (Input(image, 1, read / (height * width)), Input(boxes)),
             (Output(grad_output.shape, number, 1),),
             lambda image, boxes, out: pybaracuda.roi_align(
                 image, boxes, OUTPUT_SIZE, 1.0, SAMPLING_RATIO, ALIGNED, out=out
             ),
-            lambda: (reference.roi_align(image[0], boxes, OUTPUT_SIZE, SAMPLING_RATIO, ALIGNED),),
+            lambda: (definitions.roi_align(image, boxes, OUTPUT_SIZE, **sampling),),
         ),
         Case(
             "roi_align_backward",
@@ -109,6 +115,6 @@ def cases(job: RoiAttention, photo: Array, dtype: str) -> list[Case]:
             lambda gradient, boxes, out: pybaracuda.roi_align_backward(
                 gradient, boxes, (1, gradient.shape[1], height, width), 1.0, SAMPLING_RATIO, ALIGNED, out=out
             ),
-            lambda: (reference.roi_align_backward(grad_output, boxes, height, width, SAMPLING_RATIO, ALIGNED),),
+            lambda: (definitions.roi_align_backward(grad_output, boxes, (1, channels, height, width), **sampling),),
         ),
     ]

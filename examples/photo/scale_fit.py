@@ -15,11 +15,12 @@ from dataclasses import dataclass, field
 import numpy as np
 
 import pybaracuda
+from verify.definitions import quantize as definitions
+from verify.dtypes import DTYPES, Array
 
-from . import reference
 from .checks import Check, at_most
 from .measure import Case, Input, Output
-from .memory import DTYPES, Array, Memory
+from .memory import Memory
 
 _TILES = 8  # along each side: the photo's extents are multiples of 8
 STEPS = 40
@@ -140,7 +141,7 @@ def cases(job: ScaleFit, dtype: str) -> list[Case]:
             (Input(quantized, 0), Input(scale, 0), Input(zero_point, 0)),
             (Output(quantized.shape, number, 0),),
             lambda q, scale, zero, out: pybaracuda.dequantize_per_channel(q, scale, zero, 0, out=out),
-            lambda: (reference.dequantize_per_channel(quantized, scale, zero_point),),
+            lambda: (definitions.dequantize_per_channel(quantized, scale, zero_point, 0),),
         ),
         Case(
             "dequantize_per_channel_backward",
@@ -150,6 +151,6 @@ def cases(job: ScaleFit, dtype: str) -> list[Case]:
             (Input(grad_output, 0), Input(scale, 0)),
             (Output(quantized.shape, number, 0),),
             lambda gradient, scale, out: pybaracuda.dequantize_per_channel_backward(gradient, scale, 0, out=out),
-            lambda: (reference.dequantize_per_channel_backward(grad_output, scale),),
+            lambda: (definitions.dequantize_per_channel_backward(grad_output, scale, 0),),
         ),
     ]

@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from oracle.sums import Accumulator, Array, Sum, in_float64
+from verify.bounds import AFFINE_GRID, Sum, additions
+from verify.dtypes import Array, in_float64
 
 
 def base_coordinates(extent: int, align_corners: bool, coordinate_dtype: Any) -> Array:
@@ -45,7 +46,7 @@ def affine_grid_2d(
                 # From t2 on, so that the sign of a zero sum is that of the fused form.
                 value[image, ..., row] = (t2 + t0 * x) + t1 * y
                 magnitude[image, ..., row] = abs(t2) + abs(t0 * x) + abs(t1 * y)
-    return Sum(value, magnitude, np.full((n, h, w, 2), 3))
+    return Sum.of((value, magnitude, np.full((n, h, w, 2), 3)), AFFINE_GRID)
 
 
 def affine_grid_2d_backward(
@@ -59,13 +60,15 @@ def affine_grid_2d_backward(
     n, _, h, w = size
     x = base_coordinates(w, align_corners, coordinate_dtype)
     y = base_coordinates(h, align_corners, coordinate_dtype)
-    total = Accumulator(n * 2 * 3, 1)
     factors = (np.tile(x, h), np.repeat(y, w), np.ones(h * w))
+    value, magnitude = np.zeros((n, 2, 3)), np.zeros((n, 2, 3))
     with np.errstate(all="ignore"):
         for image in range(n):
             for row in range(2):
                 per_pixel = gradient[image, ..., row].ravel()
                 for column, factor in enumerate(factors):
-                    entry = np.full(h * w, (image * 2 + row) * 3 + column)
-                    total.add(entry, (per_pixel * factor)[:, None])
-    return Sum(*(part.reshape(n, 2, 3) for part in total.result()))
+                    value[image, row, column] = np.sum(per_pixel * factor)
+                    magnitude[image, row, column] = np.sum(np.abs(per_pixel * factor))
+    terms = np.full((n, 2, 3), h * w)
+    # Beside the additions, the product.
+    return Sum(value, magnitude, terms, additions(terms) + 1, own=terms + 1)

@@ -11,7 +11,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from oracle.sums import Accumulator, Array, Sum, in_float64
+from verify.bounds import GRID_SAMPLE, GRID_SAMPLE_GRID, GRID_SAMPLE_INPUT, Sum
+from verify.definitions.sums import Accumulator
+from verify.dtypes import Array, in_float64
 
 
 class _AxisTap(NamedTuple):
@@ -27,8 +29,8 @@ def source_position(coordinate: Array, extent: int, align_corners: bool) -> Arra
     """Normalised coordinate to pixel position, each step rounded to the coordinate's own dtype."""
     compute = coordinate.dtype.type
     if align_corners:
-        return (coordinate + compute(1)) / compute(2) * compute(extent - 1)
-    return ((coordinate + compute(1)) * compute(extent) - compute(1)) / compute(2)
+        return np.asarray((coordinate + compute(1)) / compute(2) * compute(extent - 1))
+    return np.asarray(((coordinate + compute(1)) * compute(extent) - compute(1)) / compute(2))
 
 
 def _bilinear(position: Array) -> list[tuple[Array, Array, Array]]:
@@ -105,10 +107,35 @@ def grid_sample_2d(
                 source = (samples.image[taken] * h + tap_y.pixel[taken]) * w + tap_x.pixel[taken]
                 total.add(taken, weight[taken, None] * pixels[source])
     total.value[samples.missing] = np.nan
-    return Sum(*(np.moveaxis(part.reshape(n, oh, ow, c), 3, 1).copy() for part in total.result()))
+    return total.result(GRID_SAMPLE).map(lambda part: np.moveaxis(part.reshape(n, oh, ow, c), 3, 1).copy())
 
 
-def grid_sample_2d_backward(
+def grid_sample_2d_backward_input(
+    grad_output: Any,
+    grid: Any,
+    size: tuple[int, int],
+    mode: str = "bilinear",
+    padding_mode: str = "zeros",
+    align_corners: bool = False,
+    coordinate_dtype: Any = np.float64,
+) -> Sum:
+    """The gradient with respect to an input [N, C, H, W] of ``size`` (H, W)."""
+    gradient, (h, w) = in_float64(grad_output), size
+    n, c, oh, ow = gradient.shape
+    samples = _samples(grid, h, w, mode, padding_mode, align_corners, coordinate_dtype)
+    gradients = np.moveaxis(gradient, 1, 3).reshape(n * oh * ow, c)
+    total = Accumulator(n * h * w, c)
+    with np.errstate(all="ignore"):
+        for tap_y in samples.down:
+            for tap_x in samples.across:
+                weight = tap_y.weight * tap_x.weight
+                (taken,) = np.nonzero(tap_y.exists & tap_x.exists & ~samples.missing & (weight != 0))
+                target = (samples.image[taken] * h + tap_y.pixel[taken]) * w + tap_x.pixel[taken]
+                total.add(target, weight[taken, None] * gradients[taken])
+    return total.result(GRID_SAMPLE_INPUT).map(lambda part: np.moveaxis(part.reshape(n, h, w, c), 3, 1).copy())
+
+
+def grid_sample_2d_backward_grid(
     grad_output: Any,
     input: Any,
     grid: Any,
@@ -116,26 +143,21 @@ def grid_sample_2d_backward(
     padding_mode: str = "zeros",
     align_corners: bool = False,
     coordinate_dtype: Any = np.float64,
-) -> tuple[Sum, Sum]:
-    """The gradients with respect to input [N, C, H, W] and grid [N, OH, OW, 2]."""
+) -> Sum:
+    """The gradient with respect to the grid [N, OH, OW, 2]."""
     image, gradient = in_float64(input), in_float64(grad_output)
     n, c, h, w = image.shape
-    _, oh, ow, _ = np.asarray(grid).shape
+    _, _, oh, ow = gradient.shape
     samples = _samples(grid, h, w, mode, padding_mode, align_corners, coordinate_dtype)
     pixels = np.moveaxis(image, 1, 3).reshape(n * h * w, c)
     gradients = np.moveaxis(gradient, 1, 3).reshape(n * oh * ow, c)
-    grad_input = Accumulator(n * h * w, c)
-    grad_grid = Accumulator(n * oh * ow * 2, 1)
+    total = Accumulator(n * oh * ow * 2, 1)
     per_pixel_x = (w - 1) / 2 if align_corners else w / 2  # d(position)/d(coordinate)
     per_pixel_y = (h - 1) / 2 if align_corners else h / 2
     with np.errstate(all="ignore"):
         for tap_y in samples.down:
             for tap_x in samples.across:
                 exists = tap_y.exists & tap_x.exists & ~samples.missing
-                weight = tap_y.weight * tap_x.weight
-                (taken,) = np.nonzero(exists & (weight != 0))
-                target = (samples.image[taken] * h + tap_y.pixel[taken]) * w + tap_x.pixel[taken]
-                grad_input.add(target, weight[taken, None] * gradients[taken])
                 for axis, weight, per_pixel in (
                     (0, tap_x.slope * tap_y.weight, per_pixel_x),
                     (1, tap_y.slope * tap_x.weight, per_pixel_y),
@@ -143,9 +165,25 @@ def grid_sample_2d_backward(
                     (taken,) = np.nonzero(exists & (weight != 0))
                     source = (samples.image[taken] * h + tap_y.pixel[taken]) * w + tap_x.pixel[taken]
                     terms = gradients[taken] * pixels[source] * weight[taken, None] * per_pixel
-                    for channel in range(c):
-                        grad_grid.add(2 * taken + axis, terms[:, channel, None])
+                    total.add(np.repeat(2 * taken + axis, c), terms.reshape(-1, 1))
+    return total.result(GRID_SAMPLE_GRID).map(lambda part: part.reshape(n, oh, ow, 2))
+
+
+def grid_sample_2d_backward(grad_output: Any, input: Any, grid: Any, **options: Any) -> tuple[Sum, Sum]:
+    """The gradients with respect to input [N, C, H, W] and grid [N, OH, OW, 2]; options as in each of the two."""
     return (
-        Sum(*(np.moveaxis(part.reshape(n, h, w, c), 3, 1).copy() for part in grad_input.result())),
-        Sum(*(part.reshape(n, oh, ow, 2) for part in grad_grid.result())),
+        grid_sample_2d_backward_input(grad_output, grid, np.shape(input)[2:], **options),
+        grid_sample_2d_backward_grid(grad_output, input, grid, **options),
     )
+
+
+def pixels_read(grid: Any, size: tuple[int, int], coordinate_dtype: Any = np.float64) -> int:
+    """How many pixels of its images, of ``size`` (H, W), a grid reads; bilinear, zeros outside."""
+    h, w = size
+    samples = _samples(grid, h, w, "bilinear", "zeros", False, coordinate_dtype)
+    seen = np.zeros(len(np.asarray(grid)) * h * w, bool)
+    for tap_y in samples.down:
+        for tap_x in samples.across:
+            exists = tap_y.exists & tap_x.exists
+            seen[((samples.image * h + tap_y.pixel) * w + tap_x.pixel)[exists]] = True
+    return int(seen.sum())

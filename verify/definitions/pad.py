@@ -8,7 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from oracle.sums import Accumulator, Array, Sum, in_float64
+from verify.bounds import PAD, Sum
+from verify.definitions.sums import Accumulator
+from verify.dtypes import Array, in_float64
 
 # In the order of the numbers that the ABI's options give them; all but the first repeat the tensor.
 MODES = ("constant", "reflect", "replicate", "circular", "symmetric")
@@ -71,13 +73,14 @@ def pad(input: Any, low: Sequence[int], high: Sequence[int], mode: str = "consta
 
 
 def pad_backward(grad_output: Any, low: Sequence[int], high: Sequence[int], mode: str = "constant") -> Sum:
-    """Every gradient element is added to its source; cropped input elements get 0."""
+    """Every gradient element is added to its source, and one that is alone is moved; cropped input elements get 0."""
     gradient = np.asarray(grad_output)
     shape = [extent - before - after for extent, before, after in zip(gradient.shape, low, high, strict=True)]
     _, target, source = _moves(mode, shape, low, high)
     sums = Accumulator(int(np.prod(shape, dtype=np.int64)), 1)
     sums.add(source, in_float64(gradient.reshape(-1)[target]).reshape(-1, 1))
-    return Sum(*(part.reshape(shape) for part in sums.result()))
+    expected = sums.result(PAD).map(lambda part: part.reshape(shape))
+    return expected._replace(roundings=np.where(expected.terms > 1, expected.roundings, 0))
 
 
 def pad_backward_moves(patterns: Array, low: Sequence[int], high: Sequence[int], mode: str = "constant") -> Array:

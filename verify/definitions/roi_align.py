@@ -12,7 +12,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from oracle.sums import Accumulator, Array, Sum, in_float64
+from verify.bounds import ROI_ALIGN, Sum
+from verify.definitions.sums import Accumulator
+from verify.dtypes import Array, in_float64
 
 # Above this adaptive count on an axis a box contributes nothing (it would be a box of a million pixels).
 LARGEST_ADAPTIVE_COUNT = 2**20
@@ -133,16 +135,11 @@ def roi_align(
             terms = planes[taps.image][:, taps.pixels].T * taps.weights[:, None]
             sums[index].add(taps.bins, terms)
     shape = (len(boxes), c, *output_size)
-    return Sum(
-        *(
-            np.stack([part.T for part in parts]).reshape(shape) if parts else np.zeros(shape)
-            for parts in (
-                [each.value for each in sums],
-                [each.magnitude for each in sums],
-                [each.terms for each in sums],
-            )
-        )
+    value, magnitude, terms = (
+        np.stack([part.T for part in parts]).reshape(shape) if parts else np.zeros(shape)
+        for parts in ([each.parts[which] for each in sums] for which in range(3))
     )
+    return Sum.of((value, magnitude, terms), ROI_ALIGN)
 
 
 def roi_align_backward(
@@ -166,4 +163,22 @@ def roi_align_backward(
         ):
             terms = bins[index][:, taps.bins].T * taps.weights[:, None]
             total.add(taps.image * h * w + taps.pixels, terms)
-    return Sum(*(np.moveaxis(part.reshape(n, h, w, c), 3, 1).copy() for part in total.result()))
+    return total.result(ROI_ALIGN).map(lambda part: np.moveaxis(part.reshape(n, h, w, c), 3, 1).copy())
+
+
+def pixels_read(
+    boxes: Any,
+    input_shape: tuple[int, int, int, int],
+    output_size: tuple[int, int],
+    spatial_scale: float = 1.0,
+    sampling_ratio: int = -1,
+    aligned: bool = False,
+    coordinate_dtype: Any = np.float64,
+) -> int:
+    """How many pixels of its images the boxes read."""
+    n, _, h, w = input_shape
+    seen = np.zeros((n, h * w), bool)
+    with np.errstate(all="ignore"):
+        for _, taps in _taps(boxes, n, h, w, output_size, spatial_scale, sampling_ratio, aligned, coordinate_dtype):
+            seen[taps.image, taps.pixels] = True
+    return int(seen.sum())

@@ -1,89 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Memory that the C functions read and write, with canary bytes around every tensor; no operator is named here."""
+"""What the C functions read and write, laid out in memory with canary bytes around every tensor."""
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Mapping
-from typing import Any, Protocol
 
 import numpy as np
-from cuda_driver import driver
 
-Bytes = np.ndarray[Any, np.dtype[np.uint8]]
+from verify.memory.blocks import BOUNDARY, Bytes, Memory, memory_for
 
 CANARY = 0xC3
 FILLS = (0xA5, 0x5A)  # complements: no byte of a result equals both
-BOUNDARY = 256  # what device allocators align to
 CANARY_BYTES = 64  # the widest vector store
-
-
-class Memory(Protocol):
-    """A block of bytes that one backend's pointers reach."""
-
-    address: int
-    capacity: int
-
-    def write(self, image: Bytes) -> None: ...
-
-    def read(self, count: int) -> Bytes: ...
-
-    def free(self) -> None: ...
-
-
-class HostMemory:
-    def __init__(self, capacity: int) -> None:
-        self.capacity = capacity
-        raw = np.zeros(capacity + BOUNDARY, np.uint8)
-        start = -int(raw.ctypes.data) % BOUNDARY
-        self._bytes = raw[start : start + capacity]
-        self.address = int(self._bytes.ctypes.data)
-
-    def write(self, image: Bytes) -> None:
-        self._bytes[: image.size] = image
-
-    def read(self, count: int) -> Bytes:
-        return self._bytes[:count].copy()
-
-    def free(self) -> None:
-        self._bytes = self._bytes[:0]
-
-
-class DeviceMemory:
-    """Device memory straight from the driver, exactly as large as asked for."""
-
-    def __init__(self, capacity: int) -> None:
-        self.capacity = capacity
-        address = ctypes.c_uint64()
-        driver().enter()
-        driver().call("cuMemAlloc_v2", ctypes.byref(address), _bytes(capacity))
-        self.address = address.value
-
-    def write(self, image: Bytes) -> None:
-        driver().enter()
-        driver().call(
-            "cuMemcpyHtoD_v2", ctypes.c_uint64(self.address), ctypes.c_void_p(image.ctypes.data), _bytes(image.size)
-        )
-        driver().call("cuCtxSynchronize")
-
-    def read(self, count: int) -> Bytes:
-        image = np.empty(count, np.uint8)
-        driver().call("cuCtxSynchronize")
-        driver().call(
-            "cuMemcpyDtoH_v2", ctypes.c_void_p(image.ctypes.data), ctypes.c_uint64(self.address), _bytes(count)
-        )
-        return image
-
-    def free(self) -> None:
-        driver().call("cuMemFree_v2", ctypes.c_uint64(self.address))
-
-
-def _bytes(count: int) -> ctypes.c_size_t:
-    return ctypes.c_size_t(count)
-
-
-def memory_for(backend: str, capacity: int) -> Memory:
-    return DeviceMemory(capacity) if backend == "cuda" else HostMemory(capacity)
 
 
 class Arena:
@@ -104,7 +32,7 @@ class Arena:
         self.image: Bytes = np.full(end, CANARY, np.uint8)
 
     def address(self, name: str) -> int:
-        return self._memory.address + self._regions[name].start
+        return self._memory.address + int(self._regions[name].start)
 
     def put(self, name: str, content: Bytes) -> None:
         self.image[self._regions[name]] = content
@@ -119,7 +47,8 @@ class Arena:
         return self._memory.read(self.image.size)
 
     def part(self, image: Bytes, name: str) -> Bytes:
-        return image[self._regions[name]]
+        found: Bytes = image[self._regions[name]]
+        return found
 
     def changed_regions(self, image: Bytes) -> set[str]:
         """The regions that differ from what was written; "outside" stands for a canary."""

@@ -21,6 +21,7 @@ from pybaracuda import _abi, _library, _machine
 from tools import wheel
 
 PACKAGE = Path(pybaracuda.__file__).parent
+ROOT = Path(__file__).resolve().parent.parent
 FUNCTIONS = [
     "affine_grid",
     "affine_grid_backward",
@@ -156,6 +157,22 @@ def test_a_wheel_with_more_than_the_library_is_refused(tmp_path: Path) -> None:
         for name in (*held, *foreign, "pybaracuda-0.1.0.dist-info/METADATA"):
             archive.writestr(name, "")
     assert wheel.content_faults(path) == [f"{name} does not belong in it" for name in foreign]
+
+
+@pytest.mark.parametrize("program", ["benchmarks/run.py", "examples/photo/run.py"])
+def test_programs_outside_run_on_the_package_that_the_interpreter_has(tmp_path: Path, program: str) -> None:
+    """One that is installed comes before the source tree's, also where the program is started from another folder."""
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site" / "pybaracuda").symlink_to(PACKAGE)
+    path = ROOT / program
+    code = f"import runpy; runpy.run_path({str(path)!r}); import pybaracuda; print(pybaracuda.__file__)"
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path / "site")}
+    for arguments, wanted in ((["-c", code], str(tmp_path / "site")), ([str(path), "--help"], f"usage: {program}")):
+        done = subprocess.run(
+            [sys.executable, *arguments], capture_output=True, text=True, env=environment, cwd=tmp_path, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.startswith(wanted)
 
 
 def test_the_package_is_typed() -> None:
@@ -389,7 +406,8 @@ def test_a_wrong_command_says_how_to_call_it(arguments: list[str]) -> None:
 
 
 def test_modules_say_what_belongs_in_them() -> None:
-    for path in sorted(PACKAGE.rglob("*.py")):
+    folders = (PACKAGE, *(ROOT / name for name in ("verify", "benchmarks", "examples")))
+    for path in sorted(path for folder in folders for path in folder.rglob("*.py")):
         lines: list[Any] = path.read_text().splitlines()
         start = 2 if lines[0].startswith("# seal-sha256") else 0  # the seal and the notice of a generated file
         assert lines[start] == "# SPDX-License-Identifier: Apache-2.0", path.name

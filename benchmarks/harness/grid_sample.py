@@ -96,7 +96,8 @@ class _GridSample(Case):
         return grid.astype(dtype_of(self._coordinates))
 
     def unread(self, inputs: Mapping[str, Array]) -> int:
-        seen = definitions.pixels_read(inputs["grid"], (self.ih, self.iw), inputs["grid"].dtype)
+        grids, size = inputs["grid"], (self.ih, self.iw)
+        seen = sum(definitions.pixels_read(grid[None], size, grids.dtype) for grid in grids)
         return (self.n * self.ih * self.iw - seen) * self.c * inputs["input"].itemsize
 
     def _small(self: C) -> C:

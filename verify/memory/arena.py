@@ -92,7 +92,7 @@ class Apart(Arena):
                 self._memories[name].write(self.part(self.image, name))
 
     def read(self) -> Bytes:
-        image = self.image.copy()
+        image: Bytes = self.image.copy()
         for name in self._known:
             region = self._regions[name]
             image[region] = self._memories[name].read(region.stop - region.start)

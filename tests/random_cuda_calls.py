@@ -29,6 +29,9 @@ from bits_run import Bench, hashed, laid_out
 from cuda_driver import Stream, driver
 from raw_abi import STATUS, Library, symbols
 
+from verify.memory.arena import FILLS
+from verify.memory.blocks import Bytes, memory_for
+
 SHARE_THAT_FAILS = 0.05
 # Beyond the time it was given, a run may take so long for the calls under way.
 SECONDS_TO_END = 60

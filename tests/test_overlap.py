@@ -19,10 +19,10 @@ from raw_abi import STATUS, Launch, Library, Symbol, Values, completed, symbols
 from tolerance import assert_same_bits
 
 import pybaracuda
-from verify.memory.blocks import memory_for
 from pybaracuda import _call
 from pybaracuda._arrays import Operand
 from pybaracuda._arrays_numpy import NUMPY
+from verify.memory.blocks import memory_for
 
 SYMBOLS = {symbol.name: symbol for symbol in symbols()}
 EXTENTS = (1, 1, 2, 2, 3, 4, 5, 7)

@@ -20,7 +20,8 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--with-peers", action="store_true")
     parser.add_argument("--render", action="store_true")
     options, rest = parser.parse_known_args(arguments)
-    private = environment.set_up(environment.Options(sets=("bench", *(["peers"] if options.with_peers else []))))
+    sets = ("bench", *(["peers"] if options.with_peers else []))
+    private = environment.set_up(environment.Options(sets=sets, native_tests=False))
     if options.render:
         rest += ["--render", str(commands.ROOT)]
     program = str(commands.ROOT / "benchmarks" / "run.py")

@@ -2,16 +2,23 @@
 """What the set-up's steps share: where things are built, logs, running a program, failures that a user can act on."""
 
 import os
+import selectors
 import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import IO
 
 ROOT = Path(__file__).resolve().parent.parent
 
 _LOG_TAIL_LINES = 25
+# A step that ends within this many seconds needs no progress; later there is a line this often where the output is no
+# terminal, where nothing can be shown in place.
+_QUIET_SECONDS = 3.0
+_LINE_SECONDS = 10.0
 
 
 class SetupError(Exception):
@@ -48,13 +55,63 @@ def shown(path: Path) -> str:
         return str(path)
 
 
-def run_logged(command: Sequence[str], log: Path, failure: str, environ: Mapping[str, str], cwd: Path = ROOT) -> None:
+class _Progress:
+    """What a running step is doing, for the user: in place on a terminal, else a line every few seconds."""
+
+    def __init__(self) -> None:
+        self._live = sys.stdout.isatty()
+        self._start = time.monotonic()
+        self._next = self._start + _QUIET_SECONDS
+
+    def show(self, what: str) -> None:
+        """Tell what the step does now, if it is time to."""
+        now = time.monotonic()
+        elapsed = f"{now - self._start:.0f} s"
+        if self._live:
+            width = shutil.get_terminal_size().columns - 1
+            print("\r\033[K" + f"{elapsed:>5}  {what}"[:width], end="", flush=True)
+        elif now >= self._next:
+            say(f"{elapsed:>7}  {what}")
+            self._next = now + _LINE_SECONDS
+
+    def end(self) -> None:
+        """Leave the terminal's line empty."""
+        if self._live:
+            print("\r\033[K", end="", flush=True)
+
+
+def _lines_as_they_come(stream: IO[bytes]) -> Iterator[str | None]:
+    """The lines of a program's output, and None whenever a second passes without one."""
+    with selectors.DefaultSelector() as selector:
+        selector.register(stream, selectors.EVENT_READ)
+        rest = b""
+        while True:
+            if not selector.select(timeout=1.0):
+                yield None
+                continue
+            chunk = os.read(stream.fileno(), 1 << 16)
+            *lines, rest = (rest + chunk).split(b"\n")
+            if not chunk and rest:
+                lines.append(rest)
+            for line in lines:
+                yield line.decode(errors="replace")
+            if not chunk:
+                return
+
+
+def run_logged(
+    command: Sequence[str],
+    log: Path,
+    failure: str,
+    environ: Mapping[str, str],
+    cwd: Path = ROOT,
+    describe: Callable[[str], str] = str.strip,
+) -> None:
     """Run `command` with its output in `log`; a failure is a SetupError: the log's last lines, `failure` and the path.
 
-    On a terminal the newest line of output is shown in place while the command runs.
+    While the command runs, its newest line of output is shown, as `describe` words it, with the seconds that passed.
     """
-    live = sys.stdout.isatty()
-    width = shutil.get_terminal_size().columns - 1
+    progress = _Progress()
     with log.open("w", encoding="utf-8") as sink:
         sink.write("$ " + shlex.join(command) + "\n")
         sink.flush()
@@ -66,19 +123,19 @@ def run_logged(command: Sequence[str], log: Path, failure: str, environ: Mapping
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
-                text=True,
-                errors="replace",
             )
         except OSError as error:
             raise SetupError(f"{failure}: cannot start {command[0]}: {error.strerror}.") from None
         assert process.stdout is not None
-        for line in process.stdout:
-            sink.write(line)
-            if live and line.strip():
-                print("\r\033[K" + line.strip()[:width], end="", flush=True)
+        newest = Path(command[0]).name
+        for line in _lines_as_they_come(process.stdout):
+            if line is not None:
+                sink.write(line + "\n")
+                sink.flush()
+                newest = describe(line) or newest
+            progress.show(newest)
         code = process.wait()
-    if live:
-        print("\r\033[K", end="", flush=True)
+    progress.end()
     if code != 0:
         tail = log.read_text(encoding="utf-8", errors="replace").splitlines()[-_LOG_TAIL_LINES:]
         raise SetupError(

@@ -122,9 +122,15 @@ def choose_cuda(environment: Environment, request: str, architectures: str | Non
     off = Cuda(False, False, ("-DBARACUDA_CUDA=OFF",), "")
     if request == "OFF":
         return Cuda(False, False, off.definitions, "libraries: CPU alone (BARACUDA_CUDA is OFF)")
+    if request == "AUTO" and not driver_present():
+        # A compiler alone is no reason to spend minutes on code that cannot run here.
+        return Cuda(
+            False,
+            False,
+            off.definitions,
+            "libraries: CPU alone (no NVIDIA driver here; BARACUDA_CUDA=ON builds the CUDA library all the same)",
+        )
     present = _installed_nvcc()
-    if present is None and request == "AUTO" and not driver_present():
-        return Cuda(False, False, off.definitions, "libraries: CPU alone (no CUDA compiler and no NVIDIA driver here)")
     numbers = gpu_architectures()
     if not architectures:
         architectures = os.environ.get("BARACUDA_CUDA_ARCHITECTURES")

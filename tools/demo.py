@@ -11,7 +11,7 @@ from tools import commands, environment
 
 def main(arguments: list[str]) -> int:
     """Set up, then become the demo, so that its exit status and signals are this command's."""
-    private = environment.set_up(environment.Options(sets=("demo",)))
+    private = environment.set_up(environment.Options(sets=("demo",), native_tests=False))
     os.execve(
         private.python,
         [private.python, str(commands.ROOT / "examples" / "photo" / "run.py"), *arguments],

@@ -48,6 +48,7 @@ class Options(NamedTuple):
     native: str = "native"
     definitions: tuple[str, ...] = ()
     targets: tuple[str, ...] = ()
+    native_tests: bool = True
     install: bool = True
 
 
@@ -74,7 +75,8 @@ def set_up(options: Options) -> Environment:
             say(f"{error}\nCUDA does not work with this machine's compiler: building the CPU library alone")
             cuda = choose_cuda(environment, "OFF")
             configure(environment, folder, cuda, options.definitions)
-        build(environment, folder, options.targets)
+        libraries = ("kernels_cpu", "kernels") if cuda.enabled else ("kernels_cpu",)
+        build(environment, folder, options.targets or (() if options.native_tests else libraries))
         if options.install:
             install_component(environment, folder, ROOT)
             link_source_package(environment)

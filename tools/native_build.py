@@ -3,6 +3,7 @@
 
 import json
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -92,6 +93,23 @@ def configure(environment: Environment, folder: Path, cuda: Cuda, definitions: S
     record.write_text(text, encoding="utf-8")
 
 
+# Ninja's line for a step that ended, such as "[3/47] Building CXX object CMakeFiles/kernels.dir/native/x.cc.o".
+_NINJA_LINE = re.compile(r"\[(\d+)/(\d+)\] (.*)")
+_NINJA_OBJECT = re.compile(r"Building \w+ object (?:\S*/)?CMakeFiles/([^/]+)\.dir/(\S+?)\.o")
+
+
+def described(line: str) -> str:
+    """What a line of Ninja's says to somebody who waits: how many steps of how many, and which ended last."""
+    found = _NINJA_LINE.match(line)
+    if found is None:
+        return ""
+    done, total, what = found.groups()
+    compiled = _NINJA_OBJECT.fullmatch(what)
+    if compiled:
+        what = f"compiled {compiled.group(2)} for {compiled.group(1)}"
+    return f"{done} of {total}: {what}"
+
+
 def build(environment: Environment, folder: Path, targets: Sequence[str] = ()) -> None:
     """Build the configured folder; incremental, and silent when nothing was to be done."""
     command = [environment.program("cmake"), "--build", str(folder), "--parallel", str(job_count())]
@@ -99,7 +117,7 @@ def build(environment: Environment, folder: Path, targets: Sequence[str] = ()) -
         command += ["--target", *targets]
     log = log_path(f"build-{folder.name}")
     start = time.monotonic()
-    run_logged(command, log, "The native build failed", environment.environ())
+    run_logged(command, log, "The native build failed", environment.environ(), describe=described)
     if "no work to do" not in log.read_text(encoding="utf-8", errors="replace"):
         say(f"built {shown(folder)} in {time.monotonic() - start:.0f} s")
 

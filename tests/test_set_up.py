@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the set-up decides and tells: whether CUDA is built, and what is shown while a step takes its time."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from tools import commands, cuda_choice, native_build, private_environment
+
+ENVIRONMENT = private_environment.Environment(Path("/nowhere"))
+
+
+def machine(monkeypatch: pytest.MonkeyPatch, *, driver: bool) -> None:
+    """A machine with nvcc 13.0, with or without an NVIDIA driver."""
+    monkeypatch.delenv("BARACUDA_CUDA_ARCHITECTURES", raising=False)
+    monkeypatch.setattr(cuda_choice, "driver_present", lambda: driver)
+    monkeypatch.setattr(cuda_choice, "gpu_architectures", lambda: ["80", "90"] if driver else [])
+    monkeypatch.setattr(cuda_choice, "_installed_nvcc", lambda: ("/opt/nvcc", (13, 0)))
+
+
+def test_without_a_driver_the_cpu_library_alone_is_built(monkeypatch: pytest.MonkeyPatch) -> None:
+    machine(monkeypatch, driver=False)
+    choice = cuda_choice.choose_cuda(ENVIRONMENT, "AUTO")
+    assert not choice.enabled
+    assert choice.definitions == ("-DBARACUDA_CUDA=OFF",)
+    assert "no NVIDIA driver" in choice.summary
+    assert "BARACUDA_CUDA=ON" in choice.summary
+
+
+@pytest.mark.parametrize(("driver", "request_", "wanted"), [(True, "AUTO", "80-real;90"), (False, "ON", "90")])
+def test_a_driver_or_a_wish_builds_cuda(
+    monkeypatch: pytest.MonkeyPatch, driver: bool, request_: str, wanted: str
+) -> None:
+    machine(monkeypatch, driver=driver)
+    choice = cuda_choice.choose_cuda(ENVIRONMENT, request_)
+    assert choice.enabled
+    assert f"-DCMAKE_CUDA_ARCHITECTURES={wanted}" in choice.definitions
+    assert choice.required == (request_ == "ON")
+
+
+@pytest.mark.parametrize(
+    ("line", "wanted"),
+    [
+        (
+            "[3/47] Building CXX object CMakeFiles/kernels_cpu_avx2.dir/native/ops/pad/cpu.cc.o",
+            "3 of 47: compiled native/ops/pad/cpu.cc for kernels_cpu_avx2",
+        ),
+        (
+            "[4/9] Building C object tests/native/CMakeFiles/example.dir/example.c.o",
+            "4 of 9: compiled example.c for example",
+        ),
+        ("[9/9] Linking CXX shared library libx.so", "9 of 9: Linking CXX shared library libx.so"),
+        ("some/file.h:3:1: warning: [1/2] is no step", ""),
+    ],
+)
+def test_a_build_step_is_told_in_words(line: str, wanted: str) -> None:
+    assert native_build.described(line) == wanted
+
+
+def logged(tmp_path: Path, script: str) -> Path:
+    log = tmp_path / "step.log"
+    commands.run_logged([sys.executable, "-c", script], log, "The step failed", os.environ)
+    return log
+
+
+def test_a_long_step_tells_how_far_it_is(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(commands, "_QUIET_SECONDS", 0.5)
+    log = logged(tmp_path, "import time; print('first', flush=True); time.sleep(2.5); print('last', end='')")
+    shown = capsys.readouterr().out.splitlines()
+    # Nothing was printed while it slept, and the newest line is told all the same.
+    assert len(shown) == 1
+    seconds, unit, what = shown[0].split()
+    assert (unit, what) == ("s", "first")
+    assert 1 <= int(seconds) <= 30
+    assert log.read_text(encoding="utf-8").splitlines()[1:] == ["first", "last"]
+
+
+def test_a_short_step_is_silent(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    log = logged(tmp_path, "print('one'); print('two')")
+    assert capsys.readouterr().out == ""
+    assert log.read_text(encoding="utf-8").splitlines()[1:] == ["one", "two"]
+
+
+def test_a_failed_step_shows_its_last_lines(tmp_path: Path) -> None:
+    with pytest.raises(commands.SetupError, match=r"(?s)\| why\n.*The step failed \(exit status 3; all of it: "):
+        logged(tmp_path, "print('why'); raise SystemExit(3)")

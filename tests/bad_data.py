@@ -1,16 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """Problems whose data arrays hold bad values: NaN, infinities, huge and subnormal numbers, ids out of range.
 
-Nothing is run or judged here; good and special data with committed results are in bits_cases.py.
+Nothing is run or judged here; good and special data with committed results are in pybaracuda/_check/cases.py.
 """
 
 from __future__ import annotations
 
 import contract_cases
 import numpy as np
-from bits_cases import Case
-from raw_abi import Symbol, completed, span
-from splitmix import BIT_TYPES, WORD_BYTES, Array, encoded, special_patterns, word_bytes, words
+
+from pybaracuda._check.abi_calls import Symbol, completed, span
+from pybaracuda._check.cases import Case
+from pybaracuda._check.splitmix import BIT_TYPES, WORD_BYTES, Array, encoded, special_patterns, word_bytes, words
 
 MIXES = ("palette", "random-bits", "every-third")
 SIZES = ("small", "larger")

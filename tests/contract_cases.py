@@ -12,9 +12,19 @@ from enum import IntEnum
 from types import MappingProxyType
 from typing import NamedTuple
 
-from raw_abi import PLAIN_OPTIONS, STATUS, OptionValues, Symbol, Value, Values, completed, dense_strides, numel, span
-
 from pybaracuda import _abi
+from pybaracuda._check.abi_calls import (
+    PLAIN_OPTIONS,
+    STATUS,
+    OptionValues,
+    Symbol,
+    Value,
+    Values,
+    completed,
+    dense_strides,
+    numel,
+    span,
+)
 from verify.definitions.pad import MODES as PAD_MODES
 
 INT32_MIN, INT32_MAX = -(2**31), 2**31 - 1

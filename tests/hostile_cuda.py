@@ -18,17 +18,22 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import cache, partial
+from pathlib import Path
 from typing import Any
 
-import bits_content
-import bits_run
+# Behind an installed package, so that a script finds this tree's when there is none.
+sys.path.append(str(Path(__file__).resolve().parent.parent))
+
+import canaries
 import numpy as np
-from bits_cases import Case, cases_of
-from bits_run import Bench, hashed, laid_out
+from canaries import laid_out
 from cuda_driver import CAPTURE_MODE_THREAD_LOCAL, Graph, Stream, driver
-from raw_abi import Launch, Library, Symbol, Values, completed, numel, span, symbols
 
 import pybaracuda
+from pybaracuda._check import content, vectors
+from pybaracuda._check.abi_calls import Launch, Library, Symbol, Values, completed, numel, span, symbols
+from pybaracuda._check.cases import Case, cases_of
+from pybaracuda._check.runs import Bench, hashed, sizes_of
 from verify.memory.arena import FILLS
 from verify.memory.blocks import DeviceMemory, HostMemory, Memory, memory_for
 
@@ -96,13 +101,13 @@ def one_of_each_operator() -> Iterator[Case]:
 
 
 def placed_on_device(case: Case, layout: str = "loose", memory: Memory | None = None) -> Bench:
-    placed = laid_out(case, library(), memory or memory_for("cuda", bits_run.CAPACITY), layout)
+    placed = laid_out(case, library(), memory or memory_for("cuda", canaries.CAPACITY), layout)
     placed.write(FILLS[0])
     return placed
 
 
 def assert_right(placed: Bench) -> None:
-    assert hashed(placed.results()) == bits_run.committed()[placed.case.name], f"{placed.case.name}: other bits"
+    assert hashed(placed.results()) == vectors.committed()[placed.case.name], f"{placed.case.name}: other bits"
 
 
 def assert_healthy(stream: Stream | None = None) -> None:
@@ -118,7 +123,7 @@ def assert_healthy(stream: Stream | None = None) -> None:
 
 def assert_host_healthy() -> None:
     case = typical()
-    placed = laid_out(case, library("cpu"), HostMemory(bits_run.CAPACITY))
+    placed = laid_out(case, library("cpu"), HostMemory(canaries.CAPACITY))
     placed.write(FILLS[0])
     placed.run()
     assert_right(placed)
@@ -429,7 +434,7 @@ def less_and_less_memory() -> None:
 def first_calls_on_a_full_device() -> None:
     """No kernel is loaded yet and none may fit; what failed for want of memory works when there is some."""
     stream = Stream()
-    memory = DeviceMemory(bits_run.CAPACITY)
+    memory = DeviceMemory(canaries.CAPACITY)
     found = list(one_of_each_operator())
     held = _filled()
     failed = 0
@@ -553,7 +558,7 @@ def other_context() -> None:
         driver().call("cuCtxCreate_v2", ctypes.byref(context), 0, 0)
         stream = Stream()
         address = ctypes.c_uint64()
-        driver().call("cuMemAlloc_v2", ctypes.byref(address), ctypes.c_size_t(bits_run.CAPACITY))
+        driver().call("cuMemAlloc_v2", ctypes.byref(address), ctypes.c_size_t(canaries.CAPACITY))
         for case in one_of_each_operator():
             for layout, handle in (("tight", stream.handle), ("loose", stream.handle), ("loose", 0)):
                 memory = _Lent(address.value)
@@ -572,7 +577,7 @@ class _Lent:
     """Device memory in whatever context is current."""
 
     def __init__(self, address: int) -> None:
-        self.address, self.capacity = address, bits_run.CAPACITY
+        self.address, self.capacity = address, canaries.CAPACITY
 
     def write(self, image: Any) -> None:
         source = ctypes.c_void_p(image.ctypes.data)
@@ -599,7 +604,7 @@ def reset_device() -> None:
     driver().call("cuDevicePrimaryCtxRetain", ctypes.byref(context), 0)
     driver().call("cuCtxSetCurrent", context)
     say("entered")
-    memory = DeviceMemory(bits_run.CAPACITY)
+    memory = DeviceMemory(canaries.CAPACITY)
     placed = laid_out(typical(), library(), memory, "loose")
     placed.write(FILLS[0])
     new = Stream()
@@ -645,7 +650,7 @@ def _images(channels: int, side: int, seed: int) -> Case:
     inputs = {}
     for tensor in symbol.tensors:
         if tensor.role == "input":
-            maker = bits_content.positions if tensor.name == "grid" else bits_content.plain
+            maker = content.positions if tensor.name == "grid" else content.plain
             inputs[tensor.name] = maker(seed, span(tensor, values).elements, symbol.dtype(tensor), values)
     return Case(f"images of {side} x {side}", "", symbol, values, inputs)
 
@@ -655,7 +660,7 @@ def sizes_side_by_side() -> None:
     found = [_images(64, side, side) for side in (16, 24, 40, 56)]
     expected = []
     for case in found:
-        on_host = laid_out(case, library("cpu"), HostMemory(bits_run.CAPACITY))
+        on_host = laid_out(case, library("cpu"), HostMemory(canaries.CAPACITY))
         on_host.write(FILLS[0])
         on_host.run()
         expected.append(on_host.results())
@@ -695,7 +700,7 @@ def sweep() -> None:
     """Calls with a workspace and without, for environments in which CUDA behaves differently."""
     say({name: value for name, value in os.environ.items() if name.startswith("CUDA_")})
     stream = Stream()
-    memory = DeviceMemory(bits_run.CAPACITY)
+    memory = DeviceMemory(canaries.CAPACITY)
     count = 0
     for symbol in symbols()[::5]:
         case = cases_of(symbol)[0]
@@ -787,7 +792,7 @@ def both_devices() -> None:
         driver(number).enter()
         streams.append(Stream())
         address = ctypes.c_uint64()
-        driver().call("cuMemAlloc_v2", ctypes.byref(address), ctypes.c_size_t(bits_run.CAPACITY))
+        driver().call("cuMemAlloc_v2", ctypes.byref(address), ctypes.c_size_t(canaries.CAPACITY))
         memories.append(_Lent(address.value))
     count = 0
     for symbol in symbols()[::3]:
@@ -817,7 +822,7 @@ def a_pool_for_each_device() -> None:
             driver(number).enter()
             stream = Stream()
             address = ctypes.c_uint64()
-            driver().call("cuMemAlloc_v2", ctypes.byref(address), ctypes.c_size_t(bits_run.CAPACITY))
+            driver().call("cuMemAlloc_v2", ctypes.byref(address), ctypes.c_size_t(canaries.CAPACITY))
             placed = laid_out(typical(), library(), _Lent(address.value), "loose")
             placed.write(FILLS[0])
             stream.call("cuStreamBeginCapture_v2", CAPTURE_MODE_THREAD_LOCAL)
@@ -848,7 +853,7 @@ def events_across_devices() -> None:
         driver(number).enter()
         streams.append(Stream())
         address = ctypes.c_uint64()
-        driver().call("cuMemAlloc_v2", ctypes.byref(address), ctypes.c_size_t(bits_run.CAPACITY))
+        driver().call("cuMemAlloc_v2", ctypes.byref(address), ctypes.c_size_t(canaries.CAPACITY))
         placed.append(laid_out(case, library(), _Lent(address.value), "loose"))
         placed[number].write(FILLS[number])
         driver().call("cuCtxSynchronize")
@@ -862,7 +867,7 @@ def events_across_devices() -> None:
     streams[1].call("cuStreamWaitEvent", ready, 0)
     output = case.symbol.outputs[0].name
     source, target = (each._launch.pointers[output] for each in placed)
-    size = bits_run.sizes_of(case)[output]
+    size = sizes_of(case)[output]
     contexts = []
     for number in range(2):
         driver(number).enter()

@@ -18,17 +18,22 @@ import threading
 import time
 import traceback
 from collections import Counter
+from pathlib import Path
 from typing import NamedTuple
 
-import bad_data
-import bits_cases
-import bits_run
-import numpy as np
-from bits_cases import Case
-from bits_run import Bench, hashed, laid_out
-from cuda_driver import Stream, driver
-from raw_abi import STATUS, Library, symbols
+# Behind an installed package, so that a script finds this tree's when there is none.
+sys.path.append(str(Path(__file__).resolve().parent.parent))
 
+import bad_data
+import canaries
+import numpy as np
+from canaries import laid_out
+from cuda_driver import Stream, driver
+
+from pybaracuda._check import cases, vectors
+from pybaracuda._check.abi_calls import STATUS, Library, symbols
+from pybaracuda._check.cases import Case
+from pybaracuda._check.runs import Bench, hashed, sizes_of
 from verify.memory.arena import FILLS
 from verify.memory.blocks import Bytes, memory_for
 
@@ -86,9 +91,9 @@ class Caller:
         self._devices = devices
         self._on_device, self._on_host = Library("cuda"), Library("cpu")
         self._symbols = symbols()
-        self._committed = bits_run.committed()
-        self._host = memory_for("cpu", bits_run.CAPACITY)
-        self._lanes = [[StreamMemory(device, bits_run.CAPACITY) for device in range(devices)] for _ in range(lanes)]
+        self._committed = vectors.committed()
+        self._host = memory_for("cpu", canaries.CAPACITY)
+        self._lanes = [[StreamMemory(device, canaries.CAPACITY) for device in range(devices)] for _ in range(lanes)]
         self.calls = 0
         self.counts: Counter[str] = Counter()
         self.wrong: list[str] = []
@@ -100,8 +105,8 @@ class Caller:
         if kind == 0:
             mix = bad_data.MIXES[self._random.integers(len(bad_data.MIXES))]
             return bad_data.case(symbol, mix, bad_data.SIZES[self._random.integers(len(bad_data.SIZES))])
-        problems = bits_cases.problems_of(symbol)
-        chosen = bits_cases.case(symbol, problems[self._random.integers(len(problems))])
+        problems = cases.problems_of(symbol)
+        chosen = cases.case(symbol, problems[self._random.integers(len(problems))])
         if kind == 1:
             return chosen
         inputs = {}
@@ -143,7 +148,7 @@ class Caller:
             driver(int(self._random.integers(self._devices))).enter()
             before = driver().current_context()
             if self._random.random() < SHARE_THAT_FAILS and any(
-                bits_run.sizes_of(case)[tensor.name] for tensor in case.symbol.outputs[:1]
+                sizes_of(case)[tensor.name] for tensor in case.symbol.outputs[:1]
             ):
                 self._check_a_failure(bench, way.stream.handle)
             for _ in range(self._random.integers(1, 9)):

@@ -20,11 +20,12 @@ from pathlib import Path
 sys.path.append(str(Path(__file__).resolve().parent.parent))
 
 import bad_data
-import bits_run
-from bits_cases import Case, cases_of
-from bits_run import Bench, hashed, sizes_of
-from raw_abi import Library, symbols
+from canaries import CanaryBench
 
+from pybaracuda._check.abi_calls import Library, symbols
+from pybaracuda._check.cases import Case, cases_of
+from pybaracuda._check.runs import hashed, layout_of
+from pybaracuda._check.vectors import committed
 from verify.memory.arena import FILLS, Apart
 
 
@@ -37,9 +38,9 @@ def chosen(symbol_pattern: str) -> Iterator[Case]:
 
 
 def results(case: Case, library: Library, fill_workspace: bool) -> dict[str, bytes]:
-    workspace_bytes = library.workspace_size(case.symbol, case.values)
-    apart = Apart(library.backend, {**sizes_of(case), "workspace": workspace_bytes})
-    bench = Bench(case, library, apart, workspace_bytes)
+    needs = layout_of(case, library)
+    apart = Apart(library.backend, needs.sizes)
+    bench = CanaryBench(case, library, apart, needs.workspace_bytes)
     bench.write(FILLS[0], fill_workspace=fill_workspace)
     bench.run()
     found = bench.results()
@@ -56,11 +57,11 @@ def main() -> int:
     options = parser.parse_args()
     part, parts = map(int, options.part.split("/"))
     library, on_host = Library(options.backend), Library("cpu")
-    committed = bits_run.committed()
+    expected_hashes = committed()
     wrong, count = [], 0
     for case in islice(chosen(options.symbols), part - 1, None, parts):
         found = hashed(results(case, library, not options.fresh_workspace))
-        expected = committed[case.name] if case.name in committed else hashed(results(case, on_host, True))
+        expected = expected_hashes[case.name] if case.name in expected_hashes else hashed(results(case, on_host, True))
         wrong += [case.name] if found != expected else []
         count += 1
     print(f"{count} cases on {options.backend}, {len(wrong)} with other bits than expected {' '.join(wrong)}")

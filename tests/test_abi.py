@@ -9,10 +9,10 @@ import struct
 from pathlib import Path
 
 import pytest
-from raw_abi import Library, symbols
 
 import pybaracuda
 from pybaracuda import _abi
+from pybaracuda._check.abi_calls import Library, symbols
 from tools import check_exports
 from tools.abi import c_names, generate, spec
 

@@ -11,9 +11,9 @@ from functools import cache
 
 import bad_data
 import pytest
-from bits_run import Bench, laid_out
-from raw_abi import Library, Symbol, symbols
+from canaries import CanaryBench, laid_out
 
+from pybaracuda._check.abi_calls import Library, Symbol, symbols
 from verify.memory.arena import FILLS
 from verify.memory.blocks import Memory, memory_for
 
@@ -30,7 +30,7 @@ def memory_of(backend: str) -> Memory:
     return memory_for(backend, CAPACITY)
 
 
-def bench(backend: str, symbol: Symbol, mix: str, size: str) -> Bench:
+def bench(backend: str, symbol: Symbol, mix: str, size: str) -> CanaryBench:
     return laid_out(bad_data.case(symbol, mix, size), library_for(backend), memory_of(backend))
 
 

@@ -7,37 +7,37 @@ from collections.abc import Callable, Sequence
 from functools import cache, partial
 from typing import Any
 
-import bits_cases
-import bits_run
+import canaries
 import numpy as np
 import pytest
-from bits_cases import Case
-from bits_run import Configuration
+from canaries import CAPACITY, laid_out
 from pad_gradients import assert_pad_gradient
-from raw_abi import Library, element_memory, extents
-from splitmix import decoded
 from tolerance import assert_exact, assert_same_bits, assert_within
 
 from pybaracuda import _abi
+from pybaracuda._check import cases, children, vectors
+from pybaracuda._check.abi_calls import Library, element_memory, extents
+from pybaracuda._check.cases import Case
+from pybaracuda._check.runs import Configuration, cpu_configurations, cuda_configurations, hashed, outputs, sizes_of
 from verify.definitions import affine_grid, grid_sample, pad, quantize, roi_align, segment
-from verify.dtypes import Array, bits
+from verify.dtypes import Array, bits, dtype_of
 from verify.memory.arena import FILLS, Arena
 from verify.memory.blocks import Memory, memory_for
 
 
-@pytest.mark.parametrize("configuration", bits_run.configurations("cpu"), ids=lambda found: found.name)
+@pytest.mark.parametrize("configuration", cpu_configurations(), ids=lambda found: found.name)
 def test_cpu_reproduces_the_committed_bits(configuration: Configuration) -> None:
-    said = bits_run.differences(bits_run.run_in_child(configuration), bits_run.committed())
+    said = vectors.differences(children.run_in_child(configuration, "canaries"), vectors.committed())
     assert not said, "\n" + "\n".join(said)
 
 
-@pytest.mark.parametrize("configuration", bits_run.configurations("cuda"), ids=lambda found: found.name)
+@pytest.mark.parametrize("configuration", cuda_configurations(), ids=lambda found: found.name)
 def test_cuda_reproduces_the_committed_bits(configuration: Configuration) -> None:
     import pybaracuda
 
     if not pybaracuda.backend_available("cuda"):
         pytest.skip("no CUDA")
-    said = bits_run.differences(bits_run.run_in_child(configuration), bits_run.committed())
+    said = vectors.differences(children.run_in_child(configuration, "canaries"), vectors.committed())
     assert not said, "\n" + "\n".join(said)
 
 
@@ -48,27 +48,37 @@ def test_words_of_16_bytes_lie_at_any_multiple_of_8(backend: str, source: int, d
 
     if not pybaracuda.backend_available(backend):
         pytest.skip("no CUDA")
-    library, memory = Library(backend), memory_for(backend, bits_run.CAPACITY)
-    committed, count = bits_run.committed(), 0
-    for case in bits_cases.cases():
+    library, memory = Library(backend), memory_for(backend, canaries.CAPACITY)
+    committed, count = vectors.committed(), 0
+    for case in cases.cases():
         if case.symbol.variant.token != "b128":
             continue
         offsets = {t.name: source if t.role == "input" else destination for t in case.symbol.tensors}
-        bench = bits_run.Bench(case, library, Arena(memory, {**bits_run.sizes_of(case), "workspace": 0}, offsets), 0)
+        arena = Arena(memory, {**sizes_of(case), "workspace": 0}, offsets)
+        bench = canaries.CanaryBench(case, library, arena, 0)
         bench.write(FILLS[0])
         bench.run()
-        assert bits_run.hashed(bench.results()) == committed[case.name], case.name
+        assert hashed(bench.results()) == committed[case.name], case.name
         count += 1
     memory.free()
     assert count > 100
 
 
 def test_every_variant_has_several_cases() -> None:
-    names = [case.name for case in bits_cases.cases()]
+    names = [case.name for case in cases.cases()]
     assert len(names) == len(set(names))
     for operator in _abi.OPERATORS.values():
         for token in operator.variants:
             assert sum(name.startswith(f"{operator.name}_{token}/") for name in names) >= 5, (operator.name, token)
+
+
+# Elements that are no numbers, as what NumPy has of their width.
+WORD_TYPES = {"b8": np.uint8, "b16": np.uint16, "b32": np.uint32, "b64": np.uint64, "b128": np.complex128}
+
+
+def decoded(content: Array, token: str) -> Array:
+    """The bytes as an array of the dtype."""
+    return content.view(WORD_TYPES[token] if token in WORD_TYPES else dtype_of(token))
 
 
 class Arrays:
@@ -277,7 +287,7 @@ for _operator in _abi.OPERATORS.values():
 
 @cache
 def _library() -> tuple[Library, Memory]:
-    return Library("cpu"), memory_for("cpu", bits_run.CAPACITY)
+    return Library("cpu"), memory_for("cpu", CAPACITY)
 
 
 @pytest.mark.parametrize("operator", _abi.OPERATORS.values(), ids=lambda operator: operator.name)
@@ -285,9 +295,9 @@ def test_the_same_cases_pass_the_oracle(operator: _abi.Operator) -> None:
     """On the CPU, whose bits are everyone's: what is committed is right, not only repeatable."""
     library, memory = _library()
     wrong: list[str] = []
-    for case in bits_cases.cases():
+    for case in cases.cases():
         if case.symbol.operator is operator:
-            results = bits_run.outputs(case, library, memory, Configuration("oracle", "cpu"))
+            results = outputs(laid_out(case, library, memory), Configuration("oracle", "cpu", "the oracle"))
             try:
                 CHECKS[operator.name](Arrays(case, results))
             except AssertionError as error:
@@ -297,12 +307,12 @@ def test_the_same_cases_pass_the_oracle(operator: _abi.Operator) -> None:
 
 def test_differences_are_found() -> None:
     """The comparison itself: a flipped, a missing and a left-over hash are each said."""
-    good: bits_run.Hashes = {"a": {"x": "1"}, "b": {"x": "2"}}
-    assert bits_run.differences(good, good) == []
-    changes: Sequence[bits_run.Hashes] = (
+    good: vectors.Hashes = {"a": {"x": "1"}, "b": {"x": "2"}}
+    assert vectors.differences(good, good) == []
+    changes: Sequence[vectors.Hashes] = (
         {"a": {"x": "1"}, "b": {"x": "3"}},
         {"a": {"x": "1"}},
         {**good, "c": {"x": "4"}},
     )
     for expected in changes:
-        assert len(bits_run.differences(good, expected)) == 1
+        assert len(vectors.differences(good, expected)) == 1

@@ -20,10 +20,21 @@ import contract_cases as cases
 import numpy as np
 import pytest
 from contract_cases import Empty, Fault, Stage
-from raw_abi import Launch, Library, OptionValues, Symbol, Values, completed, numel, places, span, symbols
-from splitmix import encoded
 
 from pybaracuda import _abi
+from pybaracuda._check.abi_calls import (
+    Launch,
+    Library,
+    OptionValues,
+    Symbol,
+    Values,
+    completed,
+    numel,
+    places,
+    span,
+    symbols,
+)
+from pybaracuda._check.splitmix import encoded
 from verify.memory.arena import FILLS, Arena
 from verify.memory.blocks import Bytes, Memory, memory_for
 
@@ -329,7 +340,7 @@ OUT_OF_MEMORY = """
 import sys
 sys.path[:0] = sys.argv[1:3]
 import contract_cases as cases
-from raw_abi import Launch, Library, symbols, completed
+from pybaracuda._check.abi_calls import Launch, Library, symbols, completed
 library = Library("cpu")
 for symbol in symbols():
     changes = cases.baseline(symbol).more_scratch_than_memory

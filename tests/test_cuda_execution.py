@@ -13,16 +13,16 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from functools import cache, partial
 
-import bits_cases
-import bits_run
 import pytest
-from bits_cases import Case, cases_of
-from bits_run import Bench, hashed, laid_out
+from canaries import CAPACITY, CanaryBench, laid_out
 from cuda_driver import Gate, Graph, Stream, driver
-from raw_abi import Library, Symbol, symbols
-from splitmix import Array
 
 import pybaracuda
+from pybaracuda._check import vectors
+from pybaracuda._check.abi_calls import Library, Symbol, symbols
+from pybaracuda._check.cases import Case, cases_of, output_elements
+from pybaracuda._check.runs import hashed
+from pybaracuda._check.splitmix import Array
 from verify.memory.arena import FILLS
 from verify.memory.blocks import Memory, memory_for
 
@@ -49,7 +49,7 @@ def library(backend: str = "cuda") -> Library:
 
 @cache
 def memory(number: int = 0, backend: str = "cuda") -> Memory:
-    return memory_for(backend, bits_run.CAPACITY)
+    return memory_for(backend, CAPACITY)
 
 
 @cache
@@ -69,11 +69,11 @@ def helper() -> ThreadPoolExecutor:
 
 
 @cache
-def committed() -> bits_run.Hashes:
-    return bits_run.committed()
+def committed() -> vectors.Hashes:
+    return vectors.committed()
 
 
-def bench(case: Case, layout: str, number: int = 0) -> Bench:
+def bench(case: Case, layout: str, number: int = 0) -> CanaryBench:
     return laid_out(case, library(), memory(number), layout)
 
 
@@ -91,7 +91,7 @@ def backwards(case: Case) -> dict[str, Array]:
     return inputs
 
 
-def assert_committed(placed: Bench) -> None:
+def assert_committed(placed: CanaryBench) -> None:
     assert hashed(placed.results()) == committed()[placed.case.name], placed.case.name
 
 
@@ -111,7 +111,7 @@ def test_a_graph_allocates_nothing_beside_a_workspace_and_replays(symbol: Symbol
         assert (nodes["allocation"], nodes["free"]) == (own, own), (case.name, nodes)
         # Kernels and the clearing of scratch, and nothing that runs on the host or reads from it.
         assert set(nodes) <= {"kernel", "memset", "allocation", "free"}, (case.name, nodes)
-        assert bool(nodes) == (bits_cases.output_elements(case) > 0), (case.name, nodes)
+        assert bool(nodes) == (output_elements(case) > 0), (case.name, nodes)
         for fill in FILLS:
             placed.write(fill)  # outputs and workspace
             graph.replay()

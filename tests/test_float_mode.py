@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from bits_run import CallerMode
 from frameworks import framework_of
 from function_cases import FUNCTION, cases, listed
 from place import DTYPES
@@ -23,6 +22,7 @@ from tolerance import Array
 
 import pybaracuda
 from pybaracuda import _call, _float_environment, _plan
+from pybaracuda._check.runs import CallerMode
 
 # Subnormal in float32; 5e-324 in float64.
 TINY = 1e-42

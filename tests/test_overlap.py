@@ -15,13 +15,13 @@ import function_cases
 import numpy as np
 import pytest
 from numpy.lib.stride_tricks import as_strided
-from raw_abi import STATUS, Launch, Library, Symbol, Values, completed, symbols
 from tolerance import assert_same_bits
 
 import pybaracuda
 from pybaracuda import _call
 from pybaracuda._arrays import Operand
 from pybaracuda._arrays_numpy import NUMPY
+from pybaracuda._check.abi_calls import STATUS, Launch, Library, Symbol, Values, completed, symbols
 from verify.memory.blocks import memory_for
 
 SYMBOLS = {symbol.name: symbol for symbol in symbols()}

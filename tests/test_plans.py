@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 from function_cases import DTYPE, cases
 from plan_cases import plan_cases, tensors_of
-from raw_abi import Library, Symbol
 from tolerance import assert_same_bits
 
 import pybaracuda
 from pybaracuda import PlanPreference, _abi, _plan
+from pybaracuda._check.abi_calls import Library, Symbol
 from verify.dtypes import DTYPES
 
 CPU = PlanPreference(prefer_backend="cpu")

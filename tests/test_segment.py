@@ -12,11 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from lattice import any_bits, integers, normal
 from place import Place
-from raw_abi import STATUS, Launch, Library, Values, numel, symbols
 from tolerance import assert_exact, assert_same_bits, assert_within
 
 import pybaracuda
 from pybaracuda import _abi
+from pybaracuda._check.abi_calls import STATUS, Launch, Library, Values, numel, symbols
 from pybaracuda.segment.plans import plan_of
 from verify.bounds import Sum
 from verify.definitions import segment as oracle

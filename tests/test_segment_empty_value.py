@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from lattice import normal
 from place import Place
-from raw_abi import STATUS, Launch, Library, Values, symbols
 from tolerance import assert_same_bits
 
 import pybaracuda
+from pybaracuda._check.abi_calls import STATUS, Launch, Library, Values, symbols
 from pybaracuda.segment.plans import plan_of
 from verify.definitions import segment as oracle
 from verify.dtypes import DTYPES, Array, bits, rounded

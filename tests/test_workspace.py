@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from raw_abi import Library, Symbol, Values, symbols
 
 import pybaracuda
+from pybaracuda._check.abi_calls import Library, Symbol, Values, symbols
 
 KIB, MIB = 2**10, 2**20
 INT32_MAX = 2**31 - 1

@@ -1,45 +1,43 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes or checks tests/vectors/bits.json, the SHA-256 of every operator's output on fixed inputs.
+"""Writes or checks pybaracuda/_check/bits.json, the SHA-256 of every operator's output on fixed inputs.
 
     python3 tools/bits.py --check    compare every configuration of this machine with the committed file
     python3 tools/bits.py --write    write the file; refused unless every configuration agrees
 
 A configuration is a backend, an instruction set, a thread count, a caller's float mode or a layout in memory
-(tests/bits_run.py). Run it with the Python of the private environment, after an install of the libraries.
+(pybaracuda/_check/runs.py). Run it with the Python of the private environment, after an install of the libraries.
 """
 
 from __future__ import annotations
 
 import argparse
-import importlib
 import json
 import os
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+# An installed pybaracuda comes before the source tree's.
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+
+import pybaracuda
+from pybaracuda._check import cases, children, runs, vectors
+from pybaracuda._check.vectors import Hashes
+
 ROOT = Path(__file__).resolve().parents[1]
-# The tests are no package; an installed pybaracuda comes before the source tree's.
-sys.path.insert(0, str(ROOT / "tests"))
-sys.path.append(str(ROOT))
-
-bits_cases = importlib.import_module("bits_cases")
-bits_run = importlib.import_module("bits_run")
-
-Hashes = dict[str, dict[str, str]]
+# What is written is the source tree's, whatever package is checked.
+VECTORS = ROOT / "pybaracuda" / "_check" / "bits.json"
 
 
 def measured() -> tuple[Hashes, list[str]]:
     """The hashes of the first configuration, and every sentence about another one that disagrees."""
-    import pybaracuda
-
-    configurations = bits_run.configurations("cpu")
+    configurations = runs.cpu_configurations()
     if pybaracuda.backend_available("cuda"):
-        configurations += bits_run.configurations("cuda")
+        configurations += runs.cuda_configurations()
     first: Hashes = {}
     problems: list[str] = []
     with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
-        for configuration, found in zip(configurations, pool.map(bits_run.run_in_child, configurations), strict=True):
+        for configuration, found in zip(configurations, pool.map(children.run_in_child, configurations), strict=True):
             print(f"{configuration.name}: {len(found)} cases", flush=True)
             if not first:
                 first = found
@@ -61,10 +59,10 @@ def document(hashes: Hashes) -> str:
     """The committed text: one line a case, in the order of the ABI table."""
     rows = [
         json.dumps({"case": case.name, "description": case.description, "sha256": hashes[case.name]})
-        for case in bits_cases.cases()
+        for case in cases.cases()
     ]
     about = json.dumps(
-        "SHA-256 of each output's elements, row-major and little-endian, on the inputs of tests/bits_cases.py. "
+        "SHA-256 of each output's elements, row-major and little-endian, on the inputs of pybaracuda/_check/cases.py. "
         "Written by tools/bits.py --write."
     )
     return '{\n  "about": ' + about + ',\n  "cases": [\n    ' + ",\n    ".join(rows) + "\n  ]\n}\n"
@@ -78,17 +76,16 @@ def main() -> int:
     options = parser.parse_args()
     hashes, problems = measured()
     if options.check:
-        problems += bits_run.differences(hashes, bits_run.committed())
+        problems += vectors.differences(hashes, vectors.committed())
     if problems:
         print("\n".join(problems), file=sys.stderr)
         print(f"{len(problems)} disagreements" + ("; nothing was written" if options.write else ""), file=sys.stderr)
         return 1
     if options.write:
         text = document(hashes)
-        bits_run.VECTORS.parent.mkdir(parents=True, exist_ok=True)
-        changed = not bits_run.VECTORS.exists() or bits_run.VECTORS.read_text() != text
-        bits_run.VECTORS.write_text(text)
-        print(f"{bits_run.VECTORS.relative_to(ROOT)}: {len(hashes)} cases, {'written' if changed else 'unchanged'}")
+        changed = VECTORS.read_text() != text
+        VECTORS.write_text(text)
+        print(f"{VECTORS.relative_to(ROOT)}: {len(hashes)} cases, {'written' if changed else 'unchanged'}")
     return 0
 
 

@@ -21,7 +21,7 @@ from tools import check_exports, commands, cuda_choice, environment, native_buil
 NEWEST_GLIBC = (2, 34)
 
 # What the package holds beside its own modules: a wheel is the library, not what verifies and measures it.
-PACKAGE_FOLDERS = ("include", "lib", "segment")
+PACKAGE_FOLDERS = ("_check", "include", "lib", "segment")
 
 LIBRARIES = ("libbaracuda_kernels.so", "libbaracuda_kernels_cpu.so")
 

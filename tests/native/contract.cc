@@ -27,7 +27,7 @@ Block block(size_t bytes, int fill) {
   return made;
 }
 
-// splitmix64, as in tests/splitmix.py.
+// splitmix64, as in pybaracuda/_check/splitmix.py.
 class Words {
  public:
   explicit Words(uint64_t seed) : state_(seed << 32) {}

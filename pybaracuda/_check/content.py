@@ -10,8 +10,9 @@ import math
 from collections.abc import Callable
 
 import numpy as np
-from raw_abi import Values
-from splitmix import (
+
+from .abi_calls import Values
+from .splitmix import (
     BIT_TYPES,
     SIGNIFICAND_BITS,
     WORD_BYTES,
@@ -57,7 +58,7 @@ def special(seed: int, count: int, token: str, values: Values) -> Array:
     content = plain(seed, count, token, values).view(BIT_TYPES[token]).copy()
     chosen = integers(seed ^ 2, count, 0, len(patterns) - 1)
     content[::3] = patterns[chosen[::3]]
-    return content.view(np.uint8)
+    return np.asarray(content.view(np.uint8))
 
 
 def any_bits(seed: int, count: int, token: str, values: Values) -> Array:
@@ -67,7 +68,7 @@ def any_bits(seed: int, count: int, token: str, values: Values) -> Array:
     patterns = np.array(special_patterns(token), BIT_TYPES[token])
     content = plain(seed, count, token, values).view(BIT_TYPES[token]).copy()
     content[::2] = patterns[integers(seed ^ 2, count, 0, len(patterns) - 1)[::2]]
-    return content.view(np.uint8)
+    return np.asarray(content.view(np.uint8))
 
 
 def tied(seed: int, count: int, token: str, values: Values) -> Array:

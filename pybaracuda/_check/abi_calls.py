@@ -12,9 +12,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-import pybaracuda
-from pybaracuda import _abi
-from pybaracuda._library import Bits128
+from .. import _abi
+from .._library import Bits128, raw
 
 # A scalar's number, a host array's entries, None for a host array that is NULL.
 Value = int | float | list[int] | None
@@ -216,7 +215,7 @@ class Library:
 
     def __init__(self, backend: str) -> None:
         self.backend = backend
-        self.functions = pybaracuda.raw(backend)
+        self.functions = raw(backend)
 
     def last_error(self) -> str:
         return bytes(self.functions.baracuda_kernels_last_error()).decode()

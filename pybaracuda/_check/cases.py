@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The fixed problems whose output bits are committed in tests/vectors/bits.json: what they are and their input bytes.
+"""The fixed problems whose output bits are committed in bits.json: what they are and their input bytes.
 
 A change of a case changes its hash; add cases instead. Seeds are the CRC-32 of "case/tensor", what tensors hold is made
-in bits_content.py.
+in content.py.
 """
 
 from __future__ import annotations
@@ -13,7 +13,10 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
-from bits_content import (
+
+from .. import _abi
+from .abi_calls import Symbol, Value, Values, completed, numel, places, span, symbols
+from .content import (
     INT32_MIN,
     Maker,
     any_bits,
@@ -43,11 +46,7 @@ from bits_content import (
     wide,
     zero_points,
 )
-from raw_abi import Symbol, Value, Values, completed, numel, places, span, symbols
-from splitmix import Array
-
-from pybaracuda import _abi
-from verify.definitions.pad import MODES as PAD_MODES
+from .splitmix import Array
 
 
 class Case(NamedTuple):
@@ -249,17 +248,18 @@ _PAD_REPEATED = [
             _pad([3, 5], [0, 1], [1, 1], input_strides=[0, 1], grad_output_strides=[0, 1]), _PAD_REPEATED_WIDE),
 ]  # fmt: skip
 
-# Modes by number, as the options have them.
+# Modes in the order of the numbers that the options give them.
+_PAD_MODES = ("constant", "reflect", "replicate", "circular", "symmetric")
 _PAD_EX = [
     *(
         Problem(f"crop-and-pad-{name}", f"mode {name}, pads of both signs on every axis",
                 {**_pad([3, 8, 9], [0, -2, 4], [-1, 3, -3]), "mode": number}, _PAD_REPEATED_WIDE)
-        for number, name in enumerate(PAD_MODES)
+        for number, name in enumerate(_PAD_MODES)
     ),
     *(
         Problem(f"several-periods-{name}", f"mode {name}, pads wider than what is left",
                 {**_pad([4, 9], [0, -5], [-1, 23]), "mode": number}, _PAD_REPEATED_WIDE)
-        for number, name in enumerate(PAD_MODES)
+        for number, name in enumerate(_PAD_MODES)
     ),
     Problem("subnormal-value", "padding with a subnormal number", {**_pad([3, 7], [1, -2], [0, 3]), "mode": 0},
             subnormal=True),
@@ -425,7 +425,7 @@ def problems_of(symbol: Symbol) -> list[Problem]:
     operator = symbol.operator
     problems = PROBLEMS.get(operator.name, PROBLEMS.get(operator.family))
     if not problems:
-        raise AssertionError(f"{operator.name} has no problem in tests/bits_cases.py: add some")
+        raise AssertionError(f"{operator.name} has no problem in pybaracuda/_check/cases.py: add some")
     of_integers = symbol.variant.types.get("T") in ("i32", "i64")
     return [
         problem
@@ -443,6 +443,14 @@ def cases() -> Iterator[Case]:
     """Every case, in the order of the ABI table."""
     for symbol in symbols():
         yield from cases_of(symbol)
+
+
+def sample() -> Iterator[Case]:
+    """One case of every operator and dtype; the dtypes of an operator take its problems in turns."""
+    for operator in _abi.OPERATORS.values():
+        for turn, variant in enumerate(operator.variants.values()):
+            problems = problems_of(Symbol(operator, variant))
+            yield case(Symbol(operator, variant), problems[turn % len(problems)])
 
 
 def output_elements(found: Case) -> int:

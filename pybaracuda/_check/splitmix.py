@@ -21,7 +21,6 @@ NUMPY = {"f16": np.float16, "f32": np.float32, "f64": np.float64, "s8": np.int8,
 BIT_TYPES = {"f16": np.uint16, "bf16": np.uint16, "f32": np.uint32, "f64": np.uint64}
 # Elements that are no numbers: their bytes.
 WORD_BYTES = {"b8": 1, "b16": 2, "b32": 4, "b64": 8, "b128": 16}
-WORD_TYPES = {"b8": np.uint8, "b16": np.uint16, "b32": np.uint32, "b64": np.uint64, "b128": np.complex128}
 # Sign bit, exponent bits, all significand bits below them.
 INFINITY_BITS = {"f16": 0x7C00, "bf16": 0x7F80, "f32": 0x7F800000, "f64": 0x7FF0000000000000}
 
@@ -33,12 +32,12 @@ def words(seed: int, count: int) -> Array:
         x = (x + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
         x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
         x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-        return x ^ (x >> np.uint64(31))
+        return np.asarray(x ^ (x >> np.uint64(31)))
 
 
 def integers(seed: int, count: int, low: int, high: int) -> Array:
     """int64 in [low, high], not exactly uniform (the remainder of a 63-bit word)."""
-    return (words(seed, count) >> np.uint64(1)).astype(np.int64) % (high - low + 1) + low
+    return np.asarray((words(seed, count) >> np.uint64(1)).astype(np.int64) % (high - low + 1) + low)
 
 
 def numbers(seed: int, count: int, token: str, low: float = -1.0, high: float = 1.0) -> Array:
@@ -51,7 +50,7 @@ def numbers(seed: int, count: int, token: str, low: float = -1.0, high: float = 
     step = 2.0 ** (exponent - (fraction == 0.5) - bits)
     steps = int((high - low) / step)
     drawn = (words(seed, count) >> np.uint64(11)).astype(np.int64) % steps
-    return low + drawn.astype(np.float64) * step
+    return np.asarray(low + drawn.astype(np.float64) * step)
 
 
 def word_bytes(seed: int, count: int, token: str) -> Array:
@@ -71,18 +70,8 @@ def encoded(values: Array, token: str) -> Array:
     if token == "bf16":
         high_halves = np.asarray(values, np.float32).view(np.uint32) >> np.uint32(16)
         return high_halves.astype(np.uint16).view(np.uint8).ravel()
-    return np.ascontiguousarray(values).astype(NUMPY[token]).view(np.uint8).ravel()
-
-
-def decoded(content: Array, token: str) -> Array:
-    """The bytes as an array of the dtype; bfloat16 through ml_dtypes."""
-    if token == "bf16":
-        import ml_dtypes
-
-        return content.view(ml_dtypes.bfloat16)
-    if token in WORD_BYTES:
-        return content.view(WORD_TYPES[token])
-    return content.view(NUMPY[token])
+    elements: Array = np.ascontiguousarray(values).astype(NUMPY[token])
+    return elements.view(np.uint8).ravel()
 
 
 def special_patterns(token: str) -> list[int]:

@@ -24,8 +24,8 @@ from canaries import CanaryBench
 
 from pybaracuda._check.abi_calls import Library, symbols
 from pybaracuda._check.cases import Case, cases_of
-from pybaracuda._check.runs import hashed, layout_of
-from pybaracuda._check.vectors import committed
+from pybaracuda._check.runs import layout_of
+from pybaracuda._check.vectors import committed, hashed
 from verify.memory.arena import FILLS, Apart
 
 

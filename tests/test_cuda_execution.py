@@ -21,7 +21,6 @@ import pybaracuda
 from pybaracuda._check import vectors
 from pybaracuda._check.abi_calls import Library, Symbol, symbols
 from pybaracuda._check.cases import Case, cases_of, output_elements
-from pybaracuda._check.runs import hashed
 from pybaracuda._check.splitmix import Array
 from verify.memory.arena import FILLS
 from verify.memory.blocks import Memory, memory_for
@@ -92,7 +91,7 @@ def backwards(case: Case) -> dict[str, Array]:
 
 
 def assert_committed(placed: CanaryBench) -> None:
-    assert hashed(placed.results()) == committed()[placed.case.name], placed.case.name
+    assert vectors.hashed(placed.results()) == committed()[placed.case.name], placed.case.name
 
 
 # ---- graphs

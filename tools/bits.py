@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes or checks pybaracuda/_check/bits.json, the SHA-256 of every operator's output on fixed inputs.
+"""Writes or checks pybaracuda/_check/bits.txt, hashes of every operator's outputs on fixed inputs.
 
     python3 tools/bits.py --check    compare every configuration of this machine with the committed file
     python3 tools/bits.py --write    write the file; refused unless every configuration agrees
@@ -11,7 +11,6 @@ A configuration is a backend, an instruction set, a thread count, a caller's flo
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -21,12 +20,12 @@ from pathlib import Path
 sys.path.append(str(Path(__file__).resolve().parents[1]))
 
 import pybaracuda
-from pybaracuda._check import cases, children, runs, vectors
+from pybaracuda._check import children, runs, vectors
 from pybaracuda._check.vectors import Hashes
 
 ROOT = Path(__file__).resolve().parents[1]
 # What is written is the source tree's, whatever package is checked.
-VECTORS = ROOT / "pybaracuda" / "_check" / "bits.json"
+VECTORS = ROOT / "pybaracuda" / "_check" / "bits.txt"
 
 
 def measured() -> tuple[Hashes, list[str]]:
@@ -55,19 +54,6 @@ def disagreements(found: Hashes, first: Hashes) -> list[str]:
     ]
 
 
-def document(hashes: Hashes) -> str:
-    """The committed text: one line a case, in the order of the ABI table."""
-    rows = [
-        json.dumps({"case": case.name, "description": case.description, "sha256": hashes[case.name]})
-        for case in cases.cases()
-    ]
-    about = json.dumps(
-        "SHA-256 of each output's elements, row-major and little-endian, on the inputs of pybaracuda/_check/cases.py. "
-        "Written by tools/bits.py --write."
-    )
-    return '{\n  "about": ' + about + ',\n  "cases": [\n    ' + ",\n    ".join(rows) + "\n  ]\n}\n"
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     action = parser.add_mutually_exclusive_group(required=True)
@@ -82,8 +68,8 @@ def main() -> int:
         print(f"{len(problems)} disagreements" + ("; nothing was written" if options.write else ""), file=sys.stderr)
         return 1
     if options.write:
-        text = document(hashes)
-        changed = VECTORS.read_text() != text
+        text = vectors.document(hashes)
+        changed = not VECTORS.exists() or VECTORS.read_text() != text
         VECTORS.write_text(text)
         print(f"{VECTORS.relative_to(ROOT)}: {len(hashes)} cases, {'written' if changed else 'unchanged'}")
     return 0

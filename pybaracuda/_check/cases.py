@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The fixed problems whose output bits are committed in bits.json: what they are and their input bytes.
+"""The fixed problems whose output bits are committed in bits.txt: what they are and their input bytes.
 
 A change of a case changes its hash; add cases instead. Seeds are the CRC-32 of "case/tensor", what tensors hold is made
 in content.py.

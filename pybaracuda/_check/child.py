@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What one process of a check does: every case under one configuration, a line of JSON each as soon as it is done.
+"""What one process of a check does: every case under one configuration, a line each as soon as it is done.
 
 A process of its own, because an instruction set and a thread count are chosen once a process.
 """
@@ -7,7 +7,6 @@ A process of its own, because an instruction set and a thread count are chosen o
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Callable
 from functools import partial
 
@@ -15,7 +14,8 @@ from .. import _machine
 from . import cases
 from .abi_calls import Library
 from .memory import DeviceBlock, DeviceRegions, HostRegions
-from .runs import Bench, Configuration, hashed, layout_of, outputs
+from .runs import Bench, Configuration, layout_of, outputs
+from .vectors import hashed, line
 
 # (case, library, layout) -> the case in memory
 LayOut = Callable[[cases.Case, Library, str], Bench]
@@ -37,7 +37,7 @@ def _run(configuration: Configuration, memory: Callable[[str], LayOut], quick: b
     lay_out = memory(configuration.backend)
     for case in cases.sample() if quick else cases.cases():
         found = hashed(outputs(lay_out(case, library, configuration.layout), configuration))
-        print(json.dumps([case.name, found]), flush=True)
+        print(line(case.name, found), flush=True)
 
 
 def main(memory: Callable[[str], LayOut] = in_plain_memory) -> int:

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
@@ -12,7 +11,7 @@ import tempfile
 from collections.abc import Iterator
 
 from .runs import Configuration
-from .vectors import Hashes
+from .vectors import Hashes, parsed
 
 
 class ChildError(RuntimeError):
@@ -49,7 +48,7 @@ def found_in_child(
             assert child.stdout is not None
             try:
                 for line in child.stdout:
-                    name, hashes = json.loads(line)
+                    name, hashes = parsed(line)
                     yield name, hashes
                 child.wait()
             finally:

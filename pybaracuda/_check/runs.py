@@ -8,7 +8,6 @@ memory with canaries.
 from __future__ import annotations
 
 import ctypes
-import hashlib
 import platform
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -211,7 +210,3 @@ def outputs(bench: Bench, configuration: Configuration) -> dict[str, bytes]:
     bench.write(FILLS[configuration.layout == "loose"])
     bench.run(caller=configuration.caller)
     return bench.results()
-
-
-def hashed(results: Mapping[str, bytes]) -> dict[str, str]:
-    return {name: hashlib.sha256(content).hexdigest() for name, content in results.items()}

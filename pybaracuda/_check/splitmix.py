@@ -69,9 +69,8 @@ def encoded(values: Array, token: str) -> Array:
         return lowest.ravel()
     if token == "bf16":
         high_halves = np.asarray(values, np.float32).view(np.uint32) >> np.uint32(16)
-        return high_halves.astype(np.uint16).view(np.uint8).ravel()
-    elements: Array = np.ascontiguousarray(values).astype(NUMPY[token])
-    return elements.view(np.uint8).ravel()
+        return np.asarray(high_halves.astype(np.uint16).view(np.uint8).ravel())
+    return np.ascontiguousarray(values).astype(NUMPY[token]).view(np.uint8).ravel()
 
 
 def special_patterns(token: str) -> list[int]:

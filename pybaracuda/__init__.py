@@ -30,6 +30,7 @@ from . import _forking  # isort: skip
 
 from typing import TYPE_CHECKING
 
+from ._check import check
 from ._descriptor import PlanPreference, PrecisionGuarantee, Sku
 from ._errors import (
     BackendUnavailableError,
@@ -156,6 +157,7 @@ __all__ = [
     "affine_grid_backward",
     "backend_available",
     "backend_problem",
+    "check",
     "cmake_dir",
     "dequantize_per_channel",
     "dequantize_per_channel_backward",

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command line: `python -m pybaracuda info` and `config`. What they show is made elsewhere."""
+"""The command line: `python -m pybaracuda info`, `config` and `check`. What they show is made elsewhere."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from importlib import metadata
 import pybaracuda
 
 from . import _abi, _library, _machine
+from ._check import report
 
 _PACKAGES = ("numpy", "ml_dtypes", "cuda-python", "cuda-core", "torch", "jax", "cupy")
 
@@ -79,6 +80,8 @@ def info() -> int:
         print("\n".join(_backend_lines(backend)))
     print()
     print("\n".join(_operator_table()))
+    print()
+    print("Whether all bits are the committed ones on this machine: python -m pybaracuda check [--quick]")
     return 0
 
 
@@ -137,11 +140,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     commands.add_parser("info", help="versions, libraries, devices, every operator by dtype and backend")
     # It parses its own options, --help too.
     commands.add_parser("config", help="flags for compilers, the linker and CMake", add_help=False)
+    check = commands.add_parser("check", help="prove on this machine that the bits are the committed ones")
+    check.add_argument("--quick", action="store_true", help="a sample of every operator and dtype, in a few seconds")
+    check.add_argument("--backend", choices=("cpu", "cuda"), help="this one alone (default: all that are here)")
     options, rest = parser.parse_known_args(arguments)
     if options.command == "config":
         return config(rest)
     if rest:
         parser.error(f"unrecognized arguments: {' '.join(rest)}")
+    if options.command == "check":
+        return report.main(options.quick, options.backend)
     return info()
 
 

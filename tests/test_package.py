@@ -143,13 +143,16 @@ def test_the_package_is_the_library() -> None:
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
             names += [str(node.module)] if isinstance(node, ast.ImportFrom) and not node.level else []
-            assert not {name.partition(".")[0] for name in names} & outside, path
+            # The one that may find it missing.
+            taken = {"tqdm"} if path.name == "progress.py" else set()
+            assert not {name.partition(".")[0] for name in names} & (outside - taken), path
 
 
 def test_a_wheel_with_more_than_the_library_is_refused(tmp_path: Path) -> None:
     held = [f"pybaracuda/lib/{name}" for name in wheel.LIBRARIES]
     held += [
-        f"pybaracuda/{name}" for name in ("include/baracuda_kernels.h", "py.typed", "__init__.py", "segment/csr.py")
+        f"pybaracuda/{name}"
+        for name in ("_check/bits.txt", "include/baracuda_kernels.h", "py.typed", "__init__.py", "segment/csr.py")
     ]
     foreign = ["pybaracuda/bench/main.py", "verify/judge.py", "benchmarks/run.py"]
     path = tmp_path / "pybaracuda.whl"
@@ -366,6 +369,7 @@ def test_info_lists_everything() -> None:
     assert _machine.cpu_isa() in printed
     problem = pybaracuda.backend_problem("cuda")
     assert (problem or "available: ") in printed
+    assert "python -m pybaracuda check" in printed
     lines = [line.split() for line in printed.splitlines()]
     for operator in _abi.OPERATORS.values():
         for variant in operator.variants.values():
@@ -395,7 +399,9 @@ def test_info_works_without_any_library(tmp_path: Path) -> None:
     assert "roi_align" in done.stdout
 
 
-@pytest.mark.parametrize("arguments", [[], ["nothing"], ["demo"], ["bench"], ["info", "--loud"]], ids=str)
+@pytest.mark.parametrize(
+    "arguments", [[], ["nothing"], ["demo"], ["bench"], ["info", "--loud"], ["check", "--backend", "rocm"]], ids=str
+)
 def test_a_wrong_command_says_how_to_call_it(arguments: list[str]) -> None:
     environment = {**os.environ, "PYTHONPATH": str(PACKAGE.parent)}
     done = subprocess.run(

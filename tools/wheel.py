@@ -100,7 +100,8 @@ def content_faults(wheel: Path) -> list[str]:
         faults += [f"{name} is one library too many" for name in libraries if name not in wanted]
         header = "pybaracuda/include/baracuda_kernels.h"
         package = [f"pybaracuda/lib/cmake/baracuda_kernels/baracuda_kernels{end}.cmake" for end in CMAKE_FILES]
-        for name in (header, *package, "pybaracuda/py.typed", "pybaracuda/__init__.py"):
+        modules = ("pybaracuda/py.typed", "pybaracuda/__init__.py", "pybaracuda/_check/bits.txt")
+        for name in (header, *package, *modules):
             if names.count(name) != 1:
                 faults.append(f"{name} is in it {names.count(name)} times")
         for name in names:

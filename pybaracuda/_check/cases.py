@@ -401,7 +401,7 @@ def _values(symbol: Symbol, problem: Problem) -> Values:
 
 
 def case(symbol: Symbol, problem: Problem) -> Case:
-    name = f"{symbol.name}/{problem.name}"
+    name = name_of(symbol, problem)
     values = _values(symbol, problem)
     inputs = {}
     for tensor in symbol.tensors:
@@ -445,12 +445,46 @@ def cases() -> Iterator[Case]:
         yield from cases_of(symbol)
 
 
+def _sampled() -> Iterator[tuple[Symbol, Problem]]:
+    # Symbols of a family that have the same problems.
+    groups: dict[tuple[str, ...], list[Symbol]] = {}
+    for symbol in symbols():
+        names = (problem.name for problem in problems_of(symbol))
+        groups.setdefault((symbol.operator.family, *names), []).append(symbol)
+    for group in groups.values():
+        for turn, symbol in enumerate(group):
+            problems = problems_of(symbol)
+            for problem in problems[turn % len(problems) :: len(group)]:
+                yield symbol, problem
+
+
 def sample() -> Iterator[Case]:
-    """One case of every operator and dtype; the dtypes of an operator take its problems in turns."""
-    for operator in _abi.OPERATORS.values():
-        for turn, variant in enumerate(operator.variants.values()):
-            problems = problems_of(Symbol(operator, variant))
-            yield case(Symbol(operator, variant), problems[turn % len(problems)])
+    """A case of every operator and dtype, and of every problem: the symbols of a family take its problems in turns."""
+    for symbol, problem in _sampled():
+        yield case(symbol, problem)
+
+
+def name_of(symbol: Symbol, problem: Problem) -> str:
+    return f"{symbol.name}/{problem.name}"
+
+
+def names() -> list[str]:
+    """What every case is called; its inputs are not made."""
+    return [name_of(symbol, problem) for symbol in symbols() for problem in problems_of(symbol)]
+
+
+def sample_names() -> list[str]:
+    """What the cases of the sample are called."""
+    return [name_of(symbol, problem) for symbol, problem in _sampled()]
+
+
+def description_of(name: str) -> str:
+    """What a case is for; nothing if there is none of this name."""
+    for symbol in symbols():
+        for problem in problems_of(symbol) if name.startswith(f"{symbol.name}/") else []:
+            if name_of(symbol, problem) == name:
+                return problem.description
+    return ""
 
 
 def output_elements(found: Case) -> int:

@@ -41,6 +41,8 @@ def found_in_child(
     command = [sys.executable, "-c", code, configuration.backend, "--caller", configuration.caller]
     command += ["--layout", configuration.layout, "--device", str(configuration.device)]
     command += ["--quick"] if quick else []
+    if not sys.executable:
+        raise ChildError("this program is no Python interpreter that could be started again")
     name = ""
     with tempfile.TemporaryFile("w+", errors="replace") as errors:
         environment = {**os.environ, **configuration.environment}

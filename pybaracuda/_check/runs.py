@@ -19,6 +19,8 @@ from .abi_calls import Launch, Library, span
 from .cases import Case
 from .splitmix import Array
 
+# What a user reads of the loose layout.
+LOOSE = "own scratch, least alignment"
 # What fills outputs and scratch before a call; complements: no byte of a result equals both.
 FILLS = (0xA5, 0x5A)
 
@@ -58,7 +60,7 @@ def cpu_configurations() -> list[Configuration]:
     found = [Configuration(f"cpu-{isa}", "cpu", f"{isa} code", {"BARACUDA_CPU_ISA": isa}) for isa in isas]
     widest = {"BARACUDA_CPU_ISA": isas[-1]}
     for threads in (1, 2, 3, 8):
-        about = f"{threads} thread{'s'[: threads > 1]}"
+        about = f"{isas[-1]} code, {threads} thread{'s'[: threads > 1]}"
         variables = {**widest, "BARACUDA_NUM_THREADS": str(threads)}
         found.append(Configuration(f"cpu-threads-{threads}", "cpu", about, variables))
     if platform.machine() in ("x86_64", "AMD64"):
@@ -66,7 +68,7 @@ def cpu_configurations() -> list[Configuration]:
             about = f"{isa} code, the caller flushes subnormals to zero and rounds upwards"
             found.append(Configuration(f"cpu-{isa}-ftz", "cpu", about, {"BARACUDA_CPU_ISA": isa}, caller="ftz"))
     variables = {**widest, "BARACUDA_NUM_THREADS": "3"}
-    found.append(Configuration("cpu-loose", "cpu", "own scratch, least alignment", variables, layout="loose"))
+    found.append(Configuration("cpu-loose", "cpu", f"{isas[-1]} code, 3 threads, {LOOSE}", variables, layout="loose"))
     return found
 
 
@@ -75,7 +77,7 @@ def cuda_configurations(device: int = 0) -> list[Configuration]:
     name = f"cuda-{device}" if device else "cuda"
     return [
         Configuration(name, "cuda", "scratch given", device=device),
-        Configuration(f"{name}-loose", "cuda", "own scratch, least alignment", layout="loose", device=device),
+        Configuration(f"{name}-loose", "cuda", LOOSE, layout="loose", device=device),
     ]
 
 

@@ -1,0 +1,146 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The command that proves the bits on a user's machine: what it runs, says and answers; the bits are test_bits.py's."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import pybaracuda
+from pybaracuda import _abi
+from pybaracuda._check import cases, children, report, runs, vectors
+from pybaracuda._check.memory import BOUNDARY, HostRegions
+from pybaracuda._check.runs import Configuration
+
+PACKAGE = Path(pybaracuda.__file__).parent
+PORTABLE = Configuration("cpu-portable", "cpu", "portable code", {"BARACUDA_CPU_ISA": "portable"})
+NOWHERE = Configuration("cuda-99", "cuda", "a GPU that is not there", device=99)
+
+
+def python(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, *arguments],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(PACKAGE.parent)},
+        timeout=300,
+        check=False,
+    )
+
+
+@pytest.fixture
+def few(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One configuration, so that a check is short."""
+    monkeypatch.setattr(runs, "cpu_configurations", lambda: [PORTABLE])
+
+
+def test_the_quick_check_passes_here() -> None:
+    done = python("-m", "pybaracuda", "check", "--quick", "--backend", "cpu")
+    assert done.returncode == 0, done.stdout + done.stderr
+    lines = done.stdout.splitlines()
+    assert f"pybaracuda {pybaracuda.__version__}" in lines[0]
+    assert str(pybaracuda.library_path("cpu")) in lines[1]
+    configurations = runs.cpu_configurations()
+    for configuration in configurations:
+        assert any(
+            line.startswith(f"cpu, {configuration.about} ") and line.endswith("all bits equal") for line in lines
+        )
+    count = len(cases.sample_names())
+    assert lines[-1].startswith(f"All bits equal: {count * len(configurations)} results")
+
+
+def test_the_configurations_differ_in_what_they_say() -> None:
+    for configurations in (runs.cpu_configurations(), runs.cuda_configurations(0) + runs.cuda_configurations(1)):
+        assert len({each.name for each in configurations}) == len(configurations)
+        assert len({(each.about, each.device) for each in configurations}) == len(configurations)
+
+
+def test_one_wrong_bit_is_reported_with_its_case(
+    few: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    committed = vectors.committed()
+    name = cases.sample_names()[100]
+    output, right = next(iter(committed[name].items()))
+    wrong = f"{int(right, 16) ^ 1:016x}"
+    changed = tmp_path / "bits.txt"
+    changed.write_text(vectors.document({**committed, name: {**committed[name], output: wrong}}))
+    monkeypatch.setattr(vectors, "VECTORS", changed)
+    assert report.main(quick=True, backend="cpu") == 1
+    printed = capsys.readouterr().out
+    assert f"1 OUTPUTS DIFFER, first {name}: {output} is {right}, committed {wrong}" in printed
+    assert cases.description_of(name) in printed
+    assert "Please report" in printed
+    assert "all bits equal" not in printed.lower()
+    assert pybaracuda.check(quick=True, backend="cpu") is False
+
+
+def test_what_cannot_run_is_said_and_is_no_difference(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(runs, "cpu_configurations", lambda: [PORTABLE, NOWHERE])
+    assert report.main(quick=True, backend="cpu") == 2
+    lines = capsys.readouterr().out.splitlines()
+    assert any(line.startswith("cpu, portable code ") and line.endswith("all bits equal") for line in lines)
+    assert any("0 cases: COULD NOT RUN to the end: " in line and "before the first case" in line for line in lines)
+    with pytest.raises(RuntimeError, match="what was printed says why"):
+        pybaracuda.check(quick=True, backend="cpu")
+
+
+def test_a_child_that_dies_is_named_by_its_signal() -> None:
+    assert children._ending(-11, "pad_ex_f32/crop", "") == "ended by SIGSEGV after pad_ex_f32/crop"
+    assert children._ending(1, "", "Traceback\nOSError: no memory\n") == "OSError: no memory (before the first case)"
+
+
+def test_a_backend_that_is_not_here_is_an_error() -> None:
+    with pytest.raises(ValueError, match="'rocm'; wanted"):
+        pybaracuda.check(backend="rocm")
+    if pybaracuda.backend_available("cuda"):
+        return
+    done = python("-m", "pybaracuda", "check", "--quick", "--backend", "cuda")
+    assert done.returncode == 2
+    assert "error: nothing could be checked: " in done.stderr
+    assert (pybaracuda.backend_problem("cuda") or "") in done.stderr
+
+
+def test_the_sample_reaches_every_operator_dtype_and_problem() -> None:
+    sampled = cases.sample_names()
+    assert [case.name for case in cases.sample()] == sampled
+    for operator in _abi.OPERATORS.values():
+        for token in operator.variants:
+            assert sum(name.startswith(f"{operator.name}_{token}/") for name in sampled) >= 1
+    reached = {name.partition("/")[2] for name in sampled}
+    assert {name.partition("/")[2] for name in cases.names()} - reached == set()
+
+
+def test_the_committed_file_holds_the_cases_in_their_order() -> None:
+    committed = vectors.committed()
+    assert list(committed) == cases.names()
+    assert vectors.document(committed) == vectors.VECTORS.read_text()
+    assert {len(found) for hashes in committed.values() for found in hashes.values()} == {vectors.DIGITS}
+    assert cases.description_of("pad_reflect_f32/rank-8") == "eight axes"
+    assert cases.description_of("pad_reflect_f32/nothing") == ""
+
+
+def test_it_needs_numpy_alone() -> None:
+    code = (
+        "import sys; sys.modules.update(dict.fromkeys(['ml_dtypes', 'tqdm', 'verify', 'torch']))\n"
+        "sys.argv = ['child', 'cpu', '--quick']\n"
+        "from pybaracuda._check import child, report\n"
+        "raise SystemExit(child.main())"
+    )
+    done = python("-c", code)
+    assert done.returncode == 0, done.stderr
+    assert [vectors.parsed(line)[0] for line in done.stdout.splitlines()] == cases.sample_names()
+
+
+def test_regions_lie_where_they_are_asked_to() -> None:
+    regions = HostRegions({"a": 3, "b": 0, "c": 300}, {"a": 4, "c": 2})
+    assert (regions.address("a") % BOUNDARY, regions.address("c") % BOUNDARY) == (4, 2)
+    assert regions.address("c") >= regions.address("a") + 3
+    regions.fill("c", 7)
+    regions.put("a", regions.part(regions.read(), "c")[:3])
+    assert regions.part(regions.read(), "a").tolist() == [7, 7, 7]

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -144,3 +145,66 @@ def test_regions_lie_where_they_are_asked_to() -> None:
     regions.fill("c", 7)
     regions.put("a", regions.part(regions.read(), "c")[:3])
     assert regions.part(regions.read(), "a").tolist() == [7, 7, 7]
+
+
+# As much of a driver as a check needs, with two devices whose memory is the host's. In what is read from the second
+# the lowest bit of every byte is flipped.
+DRIVER = """
+#include <stdlib.h>
+#include <string.h>
+static int current, retained;
+int cuInit(unsigned flags) { return 0; }
+int cuDriverGetVersion(int* version) { *version = 13000; return 0; }
+int cuDeviceGetCount(int* count) { *count = 2; return 0; }
+int cuDeviceGet(int* device, int index) { *device = index; return index < 2 ? 0 : 101; }
+int cuDeviceGetName(char* name, int size, int device) { strcpy(name, device ? "Broken" : "Sound"); return 0; }
+int cuDeviceGetAttribute(int* value, int attribute, int device) { *value = attribute == 75 ? 9 : 0; return 0; }
+int cuDevicePrimaryCtxRetain(void** context, int device) { retained = device; return 0; }
+int cuDevicePrimaryCtxRelease_v2(int device) { return 0; }
+int cuCtxPushCurrent_v2(void* context) { current = retained; return 0; }
+int cuCtxPopCurrent_v2(void** context) { return 0; }
+int cuCtxGetDevice(int* device) { return 201; }
+int cuCtxSynchronize(void) { return 0; }
+int cuMemAlloc_v2(unsigned long long* address, size_t size) {
+  *address = (unsigned long long)aligned_alloc(256, size);
+  return 0;
+}
+int cuMemcpyHtoD_v2(unsigned long long to, const void* from, size_t size) { memcpy((void*)to, from, size); return 0; }
+int cuMemcpyDtoH_v2(void* to, unsigned long long from, size_t size) {
+  memcpy(to, (const void*)from, size);
+  for (size_t i = 0; current && i < size; i += 1) ((char*)to)[i] ^= 1;
+  return 0;
+}
+int cuGetErrorName(int status, const char** name) { *name = "CUDA_ERROR"; return 0; }
+"""
+
+
+def test_every_gpu_is_checked_by_itself(tmp_path: Path) -> None:
+    """Without one: the CPU library stands for the CUDA library, a few lines of C for the driver."""
+    compiler = next((path for path in map(shutil.which, ("cc", "gcc", "c++", "g++")) if path), None)
+    assert compiler is not None, "a C compiler is needed, as to build the library"
+    (tmp_path / "driver.c").write_text(DRIVER)
+    command = [compiler, "-x", "c", "-shared", "-fPIC", "driver.c", "-o", "libcuda.so.1"]
+    subprocess.run(command, check=True, cwd=tmp_path)
+    for path in (path for path in PACKAGE.rglob("*") if path.suffix in (".py", ".txt")):
+        link = tmp_path / "pybaracuda" / path.relative_to(PACKAGE)
+        link.parent.mkdir(parents=True, exist_ok=True)
+        link.symlink_to(path)
+    (tmp_path / "pybaracuda" / "lib").mkdir()
+    (tmp_path / "pybaracuda" / "lib" / "libbaracuda_kernels.so").symlink_to(pybaracuda.library_path("cpu"))
+    (tmp_path / "pybaracuda" / "lib" / "libbaracuda_kernels_cpu.so").symlink_to(pybaracuda.library_path("cpu"))
+    done = subprocess.run(
+        [sys.executable, "-m", "pybaracuda", "check", "--quick", "--backend", "cuda"],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(tmp_path), "LD_LIBRARY_PATH": str(tmp_path)},
+        cwd=tmp_path,
+        check=False,
+    )
+    assert done.returncode == 1, done.stdout + done.stderr
+    lines = {line.partition("  ")[0]: line for line in done.stdout.splitlines() if line.startswith("cuda ")}
+    assert len(lines) == 4
+    for about in ("scratch given", runs.LOOSE):
+        assert lines[f"cuda 0: Sound, sm_90, {about}"].endswith("all bits equal")
+        # All but the cases whose outputs are empty.
+        assert "OUTPUTS DIFFER, first roi_align_f32/typical" in lines[f"cuda 1: Broken, sm_90, {about}"]

@@ -20,7 +20,8 @@ from tools import check_exports, commands, cuda_choice, environment, native_buil
 # glibc 2.34 is the newest that the wheel may ask for; every distribution that a CUDA 13 driver supports has it.
 NEWEST_GLIBC = (2, 34)
 
-# What the package holds beside its own modules: a wheel is the library, not what verifies and measures it.
+# What the package holds beside its own modules: a wheel is the library and the proof of its bits, not what verifies and
+# measures it in the project.
 PACKAGE_FOLDERS = ("_check", "include", "lib", "segment")
 
 LIBRARIES = ("libbaracuda_kernels.so", "libbaracuda_kernels_cpu.so")

@@ -6,9 +6,11 @@ from __future__ import annotations
 import os
 import platform
 import sys
+import threading
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import NamedTuple
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -81,13 +83,16 @@ def _about(backends: list[str], devices: list[str], cuda_problem: str | None) ->
     return lines + [f"{name}={value}" for name, value in sorted(variables.items())]
 
 
-def _checked(configuration: Configuration, expected: Hashes, quick: bool, progress: Progress) -> Result:
-    """Run one configuration to its end; a difference does not stop it."""
+def _checked(
+    configuration: Configuration, expected: Hashes, quick: bool, progress: Progress, turn: AbstractContextManager[Any]
+) -> Result:
+    """Run one configuration to its end, when it is its turn; a difference does not stop it."""
     found: Hashes = {}
     try:
-        for name, hashes in children.found_in_child(configuration, quick):
-            found[name] = hashes
-            progress.step()
+        with turn:
+            for name, hashes in children.found_in_child(configuration, quick):
+                found[name] = hashes
+                progress.step()
     except children.ChildError as error:
         return Result(len(found), tuple(_against(found, expected)), str(error))
     return Result(len(found), tuple(vectors.differences(found, expected)))
@@ -128,16 +133,20 @@ def check(quick: bool, backend: str | None) -> int:
     expected = vectors.committed()
     if quick:
         expected = {name: expected[name] for name in names if name in expected}
-    what = "a sample of" if quick else "all"
-    print(f"{what} the cases: {len(names)}, in {len(rows)} configurations\n", flush=True)
+    what = "cases, a sample of every operator and dtype," if quick else "cases"
+    print(f"{len(names)} {what} in {len(rows)} configurations\n", flush=True)
 
     progress = Progress(len(names) * len(rows))
     results: list[Result] = []
     width = max(len(f"{place}, {configuration.about}") for place, configuration in rows)
     pool = ThreadPoolExecutor(min(len(os.sched_getaffinity(0)), _MOST_CHILDREN))
     futures: list[Future[Result]] = []
+    # A GPU may be set to take one process at a time.
+    turns: list[AbstractContextManager[Any]] = [threading.Lock() for _ in devices]
     try:
-        futures = [pool.submit(_checked, each, expected, quick, progress) for _, each in rows]
+        for _, each in rows:
+            turn = turns[each.device] if each.backend == "cuda" and turns else nullcontext()
+            futures.append(pool.submit(_checked, each, expected, quick, progress, turn))
         for (place, configuration), future in zip(rows, futures, strict=True):
             results.append(future.result())
             title = f"{place}, {configuration.about}".ljust(width)

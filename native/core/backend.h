@@ -48,6 +48,9 @@ const char* backend_name();
 // How many threads a call may use, its caller's own included.
 int32_t cpu_threads();
 
+// The instruction set of the library's own code on the CPU: "avx512", "avx2" or "portable".
+const char* cpu_isa_name();
+
 // Sets what the calling thread's long calls ask whether they are to end early; NULL for nothing.
 using InterruptCheck = int32_t(void* context);
 void set_interrupt_check(InterruptCheck* function, void* context);

@@ -6,6 +6,8 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "core/backend.h"
+
 namespace baracuda {
 namespace {
 
@@ -44,6 +46,18 @@ CpuIsa cpu_isa() {
     if (chosen.compare_exchange_strong(isa, found, std::memory_order_relaxed)) isa = found;
   }
   return static_cast<CpuIsa>(isa);
+}
+
+const char* cpu_isa_name() {
+  switch (cpu_isa()) {
+    case CpuIsa::kAvx512:
+      return "avx512";
+    case CpuIsa::kAvx2:
+      return "avx2";
+    case CpuIsa::kPortable:
+      break;
+  }
+  return "portable";
 }
 
 }  // namespace baracuda

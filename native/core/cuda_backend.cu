@@ -262,6 +262,9 @@ const char* backend_name() { return "cuda"; }
 // Calls enqueue and return: no thread of the library's own, and nothing to interrupt.
 int32_t cpu_threads() { return 1; }
 
+// Host code here only checks and enqueues.
+const char* cpu_isa_name() { return "portable"; }
+
 void set_interrupt_check(InterruptCheck*, void*) {}
 
 }  // namespace baracuda

@@ -11,6 +11,7 @@ const char* baracuda_kernels_version(void) { return BARACUDA_KERNELS_VERSION; }
 uint64_t baracuda_kernels_abi_hash(void) { return BARACUDA_KERNELS_ABI_HASH; }
 const char* baracuda_kernels_backend_name(void) { return baracuda::backend_name(); }
 int32_t baracuda_kernels_cpu_threads(void) { return baracuda::cpu_threads(); }
+const char* baracuda_kernels_cpu_isa(void) { return baracuda::cpu_isa_name(); }
 void baracuda_kernels_set_interrupt_check(int32_t (*check)(void* context), void* context) {
   baracuda::set_interrupt_check(check, context);
 }

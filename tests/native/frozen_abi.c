@@ -239,6 +239,7 @@ text_of_library* const library_texts[] = {
     baracuda_kernels_last_error,
     baracuda_kernels_version,
     baracuda_kernels_backend_name,
+    baracuda_kernels_cpu_isa,
 };
 uint64_t (*const library_hash)(void) = baracuda_kernels_abi_hash;
 threads_of_library* const library_threads = baracuda_kernels_cpu_threads;

@@ -71,6 +71,15 @@ LIBRARY_FUNCTIONS: tuple[tuple[str, str, str, str], ...] = (
         "it.",
     ),
     (
+        "const char*",
+        "cpu_isa",
+        "void",
+        'Which instruction set the CPU library uses: "avx512", "avx2" or "portable", the best that the processor has '
+        "and the environment's BARACUDA_CPU_ISA (one of these, an upper bound; any other text counts as if it were not "
+        'set) allows when the library first asks. "portable" in the CUDA library, whose code for the CPU is made for '
+        "every processor. Static storage, never NULL. No result depends on it.",
+    ),
+    (
         "void",
         "set_interrupt_check",
         "int32_t (*check)(void* context), void* context",

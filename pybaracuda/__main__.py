@@ -34,7 +34,7 @@ def _backend_lines(backend: str) -> list[str]:
         return [f"{backend}: not available: {error}"]
     lines = [f"{backend}: {library.path}", f"  library version {library.version}, ABI hash {_abi.ABI_HASH:#018x}"]
     if backend == "cpu":
-        lines.append(f"  available: {_machine.cpu_isa()} code, up to {library.cpu_threads} threads")
+        lines.append(f"  available: {library.cpu_isa} code, up to {library.cpu_threads} threads")
         text = os.environ.get("BARACUDA_NUM_THREADS", "")
         if text and text.lstrip("0") != str(library.cpu_threads):
             lines.append(

@@ -13,14 +13,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ._arrays import HOST, Operand, dtype_name, item_bytes, read, stream_handle
-from ._descriptor import Descriptor, PlanPreference, exact_float, whole_or_float
+from ._arrays import HOST, Operand, read, stream_handle
+from ._descriptor import Descriptor, exact_float, whole_or_float
+from ._dtypes import FLOATS, WIDTH_ORDER, dtype_name, item_bytes
 from ._errors import UnsupportedError, shown
 from ._float_environment import is_zero
-from ._plan import Plan
+from ._kernel import NO_SCRATCH, Kernel
 
 __all__ = [
-    "FLOATS",
     "MOST_COMBINATIONS",
     "Output",
     "Prepared",
@@ -29,17 +29,14 @@ __all__ = [
     "element_of",
     "extent_pair",
     "flag",
+    "kernel_for",
     "number",
-    "prepare",
     "real",
     "whole",
     "whole_tuple",
     "wider",
 ]
 
-FLOATS = ("f32", "f64", "f16", "bf16")
-_WIDTH_ORDER = {"f16": 0, "bf16": 0, "f32": 1, "f64": 2}
-_PREFERENCES = {"cpu": PlanPreference(prefer_backend="cpu"), "cuda": PlanPreference(prefer_backend="cuda")}
 # How many combinations of shapes and dtypes each function remembers.
 MOST_COMBINATIONS = 256
 # No C argument is wider; beyond it not even a message could spell an integer.
@@ -141,9 +138,9 @@ def wider(name: str, dtype: str, wanted: str) -> str | None:
     """
     if dtype == wanted:
         return None
-    if dtype in _WIDTH_ORDER and _WIDTH_ORDER[dtype] < _WIDTH_ORDER[wanted]:
+    if dtype in WIDTH_ORDER and WIDTH_ORDER[dtype] < WIDTH_ORDER[wanted]:
         return wanted
-    narrower = [token for token in FLOATS if _WIDTH_ORDER[token] < _WIDTH_ORDER[wanted]]
+    narrower = [token for token in FLOATS if WIDTH_ORDER[token] < WIDTH_ORDER[wanted]]
     raise TypeError(f"{name} has dtype {dtype_name(dtype)}; wanted {_named([wanted, *narrower])}")
 
 
@@ -156,11 +153,11 @@ class Output(NamedTuple):
 
 
 class Prepared:
-    """A plan with everything that an array function needs to call it on arrays of one set of shapes and dtypes.
+    """A kernel with everything that an array function needs to call it on arrays of one set of shapes and dtypes.
 
     Parameters
     ----------
-    plan : Plan
+    kernel : Kernel
     outputs : sequence of Output
         In the order of the C arguments.
     casts : sequence of (str or None), optional
@@ -175,22 +172,18 @@ class Prepared:
 
     __slots__ = (
         "_casts",
-        "_function",
         "_in_place",
+        "_invoke",
         "_is_direct",
         "_likes",
-        "_pack",
-        "_prefix",
         "_primary",
         "_strided",
-        "_workspace",
         "outputs",
-        "plan",
     )
 
     def __init__(
         self,
-        plan: Plan,
+        kernel: Kernel,
         outputs: Sequence[Output],
         *,
         casts: Sequence[str | None] = (),
@@ -198,17 +191,12 @@ class Prepared:
         strided: bool = False,
         in_place: int | None = None,
     ) -> None:
-        self.plan = plan
         self.outputs = tuple(outputs)
         self._casts = tuple(casts) if any(casts) else None
         self._primary = primary
         self._strided = strided
         self._in_place = in_place
-        self._function = plan._function
-        self._prefix = plan._prefix
-        self._pack = plan._pack
-        # The plan's constants, then no workspace: the library takes scratch from its own pool or the heap.
-        self._workspace = (*plan._constants, 0, 0)
+        self._invoke = kernel.invoke
         # Found in the first call. Frameworks make a tensor like another one sooner than one of a shape.
         self._likes: list[int] | None = None
         self._is_direct = all(output.dtype == output.given for output in self.outputs)
@@ -261,9 +249,7 @@ class Prepared:
             pointer, memory = adapter.empty(like, output.shape, output.dtype, stream)
             pointers.append(pointer)
             memories.append(memory)
-        status = self._function(self._prefix + self._pack(*pointers, *self._workspace, stream))
-        if status:
-            raise self.plan._error(status)
+        self._invoke(pointers, NO_SCRATCH, stream)
         return [
             adapter.finish(memory, primary, output.dtype, stream)
             for memory, output in zip(memories, self.outputs, strict=True)
@@ -307,9 +293,7 @@ class Prepared:
             targets.append(target)
             memories.append(memory)
             pointers.append(pointer)
-        status = self._function(self._prefix + self._pack(*pointers, *self._workspace, stream))
-        if status:
-            raise self.plan._error(status)
+        self._invoke(pointers, NO_SCRATCH, stream)
         results = []
         for output, out, target, memory in zip(self.outputs, outs, targets, memories, strict=True):
             if memory is not None:
@@ -393,6 +377,6 @@ def _place(operand: Operand) -> str:
     return "in host memory" if operand.device == HOST else f"on cuda:{operand.device}"
 
 
-def prepare(plan: type[Plan], descriptor: Descriptor, device: int) -> Plan:
-    """Select the plan for arrays on a device."""
-    return plan.select(descriptor, preference=_PREFERENCES["cpu" if device == HOST else "cuda"])
+def kernel_for(descriptor: Descriptor, device: int) -> Kernel:
+    """Answer the kernel for arrays on a device."""
+    return Kernel(descriptor, "cpu" if device == HOST else "cuda")

@@ -4,12 +4,14 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Iterator
+import sys
+from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from . import _abi, _forking, _interrupt, _machine
+from ._dtypes import CTYPES, Bits128
 from ._elf import file_fault
 from ._errors import BackendUnavailableError, from_status
 
@@ -31,32 +33,13 @@ PREFIX = "baracuda_kernels_"
 _FILES = {"cpu": "libbaracuda_kernels_cpu.so", "cuda": "libbaracuda_kernels.so"}
 
 
-class Bits128(ctypes.Structure):
-    """The bit pattern of an element of 16 bytes."""
-
-    _fields_ = (("low", ctypes.c_uint64), ("high", ctypes.c_uint64))
-
-
-_VALUES: dict[str, Any] = {
-    "i32": ctypes.c_int32,
-    "i64": ctypes.c_int64,
-    "f32": ctypes.c_float,
-    "f64": ctypes.c_double,
-    "f16": ctypes.c_uint16,
-    "bf16": ctypes.c_uint16,
-    "b8": ctypes.c_uint8,
-    "b16": ctypes.c_uint16,
-    "b32": ctypes.c_uint32,
-    "b64": ctypes.c_uint64,
-    "b128": Bits128,
-}
-_ARRAYS: dict[str, Any] = {"i32": ctypes.POINTER(ctypes.c_int32), "i64": ctypes.POINTER(ctypes.c_int64)}
 _LIBRARY_FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "last_error": (ctypes.c_char_p, []),
     "version": (ctypes.c_char_p, []),
     "abi_hash": (ctypes.c_uint64, []),
     "backend_name": (ctypes.c_char_p, []),
     "cpu_threads": (ctypes.c_int32, []),
+    "cpu_isa": (ctypes.c_char_p, []),
     "set_interrupt_check": (None, [ctypes.c_void_p, ctypes.c_void_p]),
 }
 _INTERNAL = 5
@@ -79,9 +62,9 @@ def _signature(operator: _abi.Operator, variant: _abi.Variant, verb: str) -> tup
     for parameter in operator.parameters:
         if isinstance(parameter, _abi.Scalar):
             if parameter.name != "value" or verb != "workspace_size":
-                types.append(_VALUES[value_ctype(parameter, variant)])
+                types.append(CTYPES[value_ctype(parameter, variant)])
         elif isinstance(parameter, _abi.HostArray):
-            types.append(_ARRAYS[parameter.ctype])
+            types.append(ctypes.POINTER(CTYPES[parameter.ctype]))
         elif isinstance(parameter, _abi.Options) or verb != "workspace_size":
             types.append(ctypes.c_void_p)
     if verb == "run":
@@ -104,9 +87,7 @@ def _checked_backend(backend: str) -> str:
 
 def _find(folder: str, name: str) -> Path | None:
     # Every entry of the package's path: an editable install keeps what CMake installed beside another one.
-    import pybaracuda
-
-    for entry in pybaracuda.__path__:
+    for entry in sys.modules[__package__].__path__:
         path = Path(entry) / folder / name
         if path.exists():
             return path
@@ -258,6 +239,11 @@ class Library:
     def cpu_threads(self) -> int:
         """How many threads a call may use."""
         return int(getattr(self._native, PREFIX + "cpu_threads")())
+
+    @property
+    def cpu_isa(self) -> str:
+        """The instruction set of its code on the CPU: avx512, avx2 or portable."""
+        return str(getattr(self._native, PREFIX + "cpu_isa")().decode())
 
     def watch_signals(self) -> None:
         """Let signal handlers that raise end long calls on this thread, if it is the one that runs them."""

@@ -1,11 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What this machine is: CPU instruction set, NVIDIA driver and devices. Loads no library of ours."""
+"""The NVIDIA driver and its devices. Loads no library of ours."""
 
 from __future__ import annotations
 
 import ctypes
-import os
-import platform
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from functools import lru_cache
@@ -13,7 +11,6 @@ from functools import lru_cache
 from . import _forking
 
 __all__ = [
-    "cpu_isa",
     "cuda_arch",
     "cuda_problem",
     "current_device",
@@ -30,31 +27,6 @@ _NEEDED_CUDA = (13, 0)
 _DEFAULT_STREAMS = (0, 1, 2)
 _COMPUTE_CAPABILITY_MAJOR = 75
 _COMPUTE_CAPABILITY_MINOR = 76
-
-
-@lru_cache(maxsize=1)
-def cpu_isa() -> str:
-    """Name the instruction set that the CPU library uses: avx512, avx2 or portable.
-
-    The same decision as in native/core/cpu_isa.cc: BARACUDA_CPU_ISA (portable, avx2) is an upper bound.
-    """
-    bound = os.environ.get("BARACUDA_CPU_ISA", "")
-    if bound == "portable" or platform.machine() not in ("x86_64", "AMD64"):
-        return "portable"
-    flags: set[str] = set()
-    try:
-        with open("/proc/cpuinfo", encoding="ascii", errors="replace") as file:
-            for line in file:
-                if line.startswith("flags"):
-                    flags = set(line.partition(":")[2].split())
-                    break
-    except OSError:
-        return "portable"
-    if not {"avx2", "fma", "f16c"} <= flags:
-        return "portable"
-    if bound != "avx2" and {"avx512f", "avx512bw", "avx512dq", "avx512vl"} <= flags:
-        return "avx512"
-    return "avx2"
 
 
 @lru_cache(maxsize=1)

@@ -5,25 +5,20 @@ from __future__ import annotations
 
 import ctypes
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from . import _abi
 from ._descriptor import Descriptor, exact_float
+from ._dtypes import CTYPES, INTEGER_LIMITS, STRUCT_CODES, Bits128
 from ._errors import InvalidProblemError, shown
 from ._float_environment import DefaultFloatEnvironment
-from ._library import Bits128, value_ctype
+from ._library import value_ctype
 
 __all__ = ["PackedProblem", "pack_problem"]
 
-_LIMITS = {"i32": (-(2**31), 2**31 - 1), "i64": (-(2**63), 2**63 - 1)}
-_HOST_TYPES: dict[str, Any] = {"i32": ctypes.c_int32, "i64": ctypes.c_int64}
-# The `struct` code of one element where it is passed by its address; floats are packed as their bits.
-_ELEMENT_CODES = {"f32": "I", "f64": "Q", "f16": "H", "bf16": "H", "i32": "i", "i64": "q",
-                  "b8": "B", "b16": "H", "b32": "I", "b64": "Q", "b128": "QQ"}  # fmt: skip
-_C_FLOATS: dict[str, Any] = {"f32": ctypes.c_float, "f64": ctypes.c_double}
 # Floats as their bits: `struct` would round again at every call, in whatever float mode the caller's thread is then.
 # Pointers as unsigned integers, which a negative one is not.
 _AS_INTEGERS = str.maketrans("fdP", "IQQ")
@@ -32,14 +27,12 @@ _AS_INTEGERS = str.maketrans("fdP", "IQQ")
 class PackedProblem(NamedTuple):
     """A problem as C takes it.
 
-    A call's block is `prefix + pack(*pointers, *constants, workspace, workspace_bytes, stream)`. `arguments` are those
-    of the `_can_implement` function, `sizes` those of `_workspace_size`; with `kept` they own what the prefix points
-    to.
+    `block(pointers, scratch, stream)` packs a call, `scratch` being a workspace's address and bytes. `arguments` are
+    those of the `_can_implement` function, `sizes` those of `_workspace_size`; with `kept` they own what the block
+    points to.
     """
 
-    prefix: bytes
-    pack: Callable[..., bytes]
-    constants: tuple[Any, ...]
+    block: Callable[[Sequence[int], tuple[int, int], int], bytes]
     arguments: tuple[Any, ...]
     sizes: tuple[Any, ...]
     kept: tuple[Any, ...]
@@ -77,8 +70,8 @@ def _packed(operator: _abi.Operator, variant: _abi.Variant, descriptor: Descript
             value = packed[0]
             if ctype == "b128":
                 value = Bits128(*packed)
-            elif ctype in _C_FLOATS:
-                value = _C_FLOATS[ctype].from_buffer_copy(struct.pack(f"@{_ELEMENT_CODES[ctype]}", value))
+            elif ctype in ("f32", "f64"):
+                value = CTYPES[ctype].from_buffer_copy(struct.pack(f"@{STRUCT_CODES[ctype]}", value))
         (constants if None in arguments else before).extend(packed)
         arguments.append(value)
         if parameter.name != "value":
@@ -87,7 +80,25 @@ def _packed(operator: _abi.Operator, variant: _abi.Variant, descriptor: Descript
     # "0P" pads the prefix to the alignment at which the first pointer stands.
     prefix = struct.pack(f"@{codes[: len(before)]}0P", *before)
     tail = struct.Struct(f"@{codes[len(before) :]}")
-    return PackedProblem(prefix, tail.pack, tuple(constants), tuple(arguments), tuple(sizes), tuple(kept))
+    block = _block_packer(prefix, tail.pack, tuple(constants))
+    return PackedProblem(block, tuple(arguments), tuple(sizes), tuple(kept))
+
+
+def _block_packer(
+    prefix: bytes, pack: Callable[..., bytes], constants: tuple[Any, ...]
+) -> Callable[[Sequence[int], tuple[int, int], int], bytes]:
+    """Make the function that every call goes through; a closure, which finds its parts sooner than a method."""
+    if constants:
+
+        def block(pointers: Sequence[int], scratch: tuple[int, int], stream: int) -> bytes:
+            return prefix + pack(*pointers, *constants, *scratch, stream)
+
+    else:
+
+        def block(pointers: Sequence[int], scratch: tuple[int, int], stream: int) -> bytes:
+            return prefix + pack(*pointers, *scratch, stream)
+
+    return block
 
 
 def _options(
@@ -103,7 +114,7 @@ def _options(
             fields.append(0)
         else:
             element = variant.types["T"]
-            kept.append(_memory(struct.pack(_ELEMENT_CODES[element], *_scalar(operator, field, element, value))))
+            kept.append(_memory(struct.pack(STRUCT_CODES[element], *_scalar(operator, field, element, value))))
             fields.append(ctypes.addressof(kept[-1]))
     return _memory(struct.pack(parameter.format.translate(_AS_INTEGERS), *fields))
 
@@ -118,8 +129,8 @@ def _memory(content: bytes) -> Any:
 def _scalar(operator: str, parameter: _abi.Scalar | _abi.HostArray, ctype: str, value: Any) -> tuple[Any, ...]:
     """Convert a scalar to what `struct` takes, floats to their bits; it would cut an integer silently."""
     name = parameter.name
-    if ctype in _LIMITS:
-        low, high = _LIMITS[ctype]
+    if ctype in INTEGER_LIMITS:
+        low, high = INTEGER_LIMITS[ctype]
         if not low <= value <= high:
             wanted = _range(ctype, parameter)
             raise InvalidProblemError(f"{operator}: {name} is {shown(value)}; wanted {wanted}")
@@ -138,7 +149,7 @@ def _scalar(operator: str, parameter: _abi.Scalar | _abi.HostArray, ctype: str, 
 
 def _range(ctype: str, parameter: _abi.Scalar | _abi.HostArray) -> str:
     """Spell the numbers that a parameter takes: what its type holds, and what the ABI table says."""
-    low, high = _LIMITS[ctype]
+    low, high = INTEGER_LIMITS[ctype]
     most = parameter.high if isinstance(parameter, _abi.Scalar) else None
     return f"{low if parameter.low is None else parameter.low}..{high if most is None else most}"
 
@@ -164,9 +175,9 @@ def _float_bits(ctype: str, value: float) -> int:
 
 
 def _host_array(operator: str, parameter: _abi.HostArray, values: tuple[int, ...]) -> Any:
-    low, high = _LIMITS[parameter.ctype]
+    low, high = INTEGER_LIMITS[parameter.ctype]
     for value in values:
         if not low <= value <= high:
             wanted = _range(parameter.ctype, parameter)
             raise InvalidProblemError(f"{operator}: {parameter.name} holds {shown(value)}; wanted {wanted}")
-    return (_HOST_TYPES[parameter.ctype] * max(len(values), 1))(*values)
+    return (CTYPES[parameter.ctype] * max(len(values), 1))(*values)

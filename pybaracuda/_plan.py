@@ -15,7 +15,7 @@ from . import _abi, _library, _machine
 from ._arrays import HOST, Operand, read, stream_handle
 from ._descriptor import Descriptor, PlanPreference, PrecisionGuarantee, Sku
 from ._errors import BackendUnavailableError, UnsupportedError
-from ._packing import PackedProblem, pack_problem
+from ._kernel import NO_SCRATCH, Kernel
 from ._tensor_spec import (
     TensorSpec,
     buffer_device,
@@ -76,24 +76,11 @@ class Plan(_Immutable):
         or from its own stream-ordered pool (CUDA).
     tensors : tuple of TensorSpec
         Names, dtypes, shapes and sizes that :meth:`run` takes.
+    kernel : Kernel
+        The problem as the C library takes it, without tensors.
     """
 
-    __slots__ = (
-        "_constants",
-        "_function",
-        "_library",
-        "_operator",
-        "_pack",
-        "_packed",
-        "_prefix",
-        "_symbol",
-        "_variant",
-        "backend",
-        "descriptor",
-        "preference",
-        "tensors",
-        "workspace_size",
-    )
+    __slots__ = ("backend", "descriptor", "kernel", "preference", "tensors", "workspace_size")
 
     descriptor_type: ClassVar[type[Any]]
     category: ClassVar[str]
@@ -107,15 +94,7 @@ class Plan(_Immutable):
     backend: str
     workspace_size: int
     tensors: tuple[TensorSpec, ...]
-    _constants: tuple[Any, ...]
-    _function: Callable[[bytes], int]
-    _library: _library.Library
-    _operator: _abi.Operator
-    _pack: Callable[..., bytes]
-    _packed: PackedProblem
-    _prefix: bytes
-    _symbol: str
-    _variant: _abi.Variant
+    kernel: Kernel
 
     def __init__(self) -> None:
         raise TypeError(f"make a plan with {type(self).__name__}.select(descriptor)")
@@ -191,7 +170,7 @@ class Plan(_Immutable):
         bool
             True; what is wrong is raised as :meth:`run` would raise it.
         """
-        _check_problem(self)
+        self.kernel.check()
         if tensors:
             self._block(None, None, tensors)
         return True
@@ -204,10 +183,10 @@ class Plan(_Immutable):
                 raise BackendUnavailableError(problem)
             arch = _machine.cuda_arch()
         else:
-            arch = f"{platform.machine()}-{_machine.cpu_isa()}"
+            arch = f"{platform.machine()}-{self.kernel.library.cpu_isa}"
         return Sku(
             category=self.category,
-            op=self._operator.name,
+            op=self.kernel.operator.name,
             element=self.descriptor.element,
             aux_element=self.descriptor.aux_element,
             layout=self.layout,
@@ -251,14 +230,15 @@ class Plan(_Immutable):
         TypeError, ValueError
             If an array has the wrong dtype, or the wrong device or layout, or is a read-only output.
         """
-        block, scope = self._block(stream, workspace, tensors)
+        kernel = self.kernel
+        block, scratch, scope = self._block(stream, workspace, tensors)
         if scope is None:
-            status = self._function(block)
+            status = kernel.function(block)
         else:
             with scope():
-                status = self._function(block)
+                status = kernel.function(block)
         if status:
-            raise self._error(status, workspace)
+            raise kernel.error(status, scratch)
 
     def bind(self, *, stream: Any = None, workspace: Any = None, **tensors: Any) -> BoundCall:
         """Check tensors once and answer the cheapest thing to call again and again.
@@ -274,17 +254,13 @@ class Plan(_Immutable):
         BoundCall
             A callable without arguments.
         """
-        block, scope = self._block(stream, workspace, tensors)
-        return BoundCall(self, block, scope, workspace, (stream, workspace, dict(tensors)))
+        block, scratch, scope = self._block(stream, workspace, tensors)
+        return BoundCall(self, block, scratch, scope, (stream, workspace, dict(tensors)))
 
-    # What follows is for the package itself.
-
-    def _error(self, status: int, workspace: Any = None) -> BaseException:
-        got = 0 if workspace is None else memory_of("workspace", workspace)[1]
-        return self._library.error(status, self._symbol, needed=self.workspace_size, got=got)
-
-    def _block(self, stream: Any, workspace: Any, tensors: Mapping[str, Any]) -> tuple[bytes, Scope | None]:
-        """Pack the arguments of one call, and say what must be entered around it, if anything."""
+    def _block(
+        self, stream: Any, workspace: Any, tensors: Mapping[str, Any]
+    ) -> tuple[bytes, tuple[int, int], Scope | None]:
+        """Pack the arguments of one call; say its workspace, and what must be entered around it, if anything."""
         if len(tensors) != len(self.tensors):
             raise self._wrong_names(tensors)
         pointers = []
@@ -325,9 +301,9 @@ class Plan(_Immutable):
                 handle = first.adapter.current_stream(first.device)
             if first is not None and _machine.device_scope(first.device, handle) is not None:
                 scope = partial(_machine.on_device, first.device)
-        scratch, scratch_bytes = (0, 0) if workspace is None else memory_of("workspace", workspace)
+        scratch = NO_SCRATCH if workspace is None else memory_of("workspace", workspace)
         try:
-            return self._prefix + self._pack(*pointers, *self._constants, scratch, scratch_bytes, handle), scope
+            return self.kernel.block(pointers, scratch, handle), scratch, scope
         except struct.error:
             # A raw pointer that is no address. Nothing else has not been checked.
             for spec in self.tensors:
@@ -360,22 +336,23 @@ class BoundCall(_Immutable):
     plan : Plan
     """
 
-    __slots__ = ("_alive", "_block", "_function", "_scope", "_workspace", "plan")
+    __slots__ = ("_alive", "_block", "_function", "_scope", "_scratch", "plan")
 
     plan: Plan
-    _block: bytes
     _function: Callable[[bytes], int]
+    _block: bytes
+    _scratch: tuple[int, int]
     _scope: Scope | None
-    _workspace: Any
     _alive: Any
 
-    def __init__(self, plan: Plan, block: bytes, scope: Scope | None, workspace: Any, alive: Any) -> None:
+    def __init__(self, plan: Plan, block: bytes, scratch: tuple[int, int], scope: Scope | None, alive: Any) -> None:
         put = object.__setattr__
         put(self, "plan", plan)
+        # Direct, since it is read at every call.
+        put(self, "_function", plan.kernel.function)
         put(self, "_block", block)
-        put(self, "_function", plan._function)
+        put(self, "_scratch", scratch)
         put(self, "_scope", scope)
-        put(self, "_workspace", workspace)
         put(self, "_alive", alive)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -389,7 +366,7 @@ class BoundCall(_Immutable):
             with self._scope():
                 status = self._function(self._block)
         if status:
-            raise self.plan._error(status, self._workspace)
+            raise self.plan.kernel.error(status, self._scratch)
 
 
 def _restored(cls: type[Plan], descriptor: Descriptor, backend: str, preference: PlanPreference) -> Plan:
@@ -398,47 +375,24 @@ def _restored(cls: type[Plan], descriptor: Descriptor, backend: str, preference:
     return plan
 
 
-def _check_problem(plan: Plan) -> None:
-    """Ask the C library whether it can do the plan's problem."""
-    status = plan._library.function(plan._operator, plan._variant, "can_implement")(*plan._packed.arguments)
-    if status:
-        raise plan._library.error(status, _library.symbol_name(plan._operator, plan._variant, "can_implement"))
-
-
 @lru_cache(maxsize=_MOST_PLANS)
 def _build(cls: type[Plan], descriptor: Descriptor, cache_key: Any, backend: str, preference: PlanPreference) -> Plan:
     """Make a plan. `cache_key` only tells descriptors apart in the cache."""
-    operator = _abi.OPERATORS[descriptor.operator]
-    variant = operator.variants.get(descriptor.variant)
-    if variant is None:
-        raise UnsupportedError(
-            f"{operator.name}: there is no variant {descriptor.variant}; wanted one of {', '.join(operator.variants)}"
-        )
-    library = _library.load(backend)
-    packed = pack_problem(operator, variant, descriptor)
+    kernel = Kernel(descriptor, backend)
     plan = object.__new__(cls)
     put = object.__setattr__
     put(plan, "descriptor", descriptor)
     put(plan, "preference", preference)
     put(plan, "backend", backend)
-    put(plan, "_operator", operator)
-    put(plan, "_variant", variant)
-    put(plan, "_library", library)
-    put(plan, "_symbol", _library.symbol_name(operator, variant, "run_packed"))
-    put(plan, "_function", library.function(operator, variant, "run_packed"))
-    put(plan, "_packed", packed)
-    # Direct, since these are read at every call.
-    put(plan, "_prefix", packed.prefix)
-    put(plan, "_pack", packed.pack)
-    put(plan, "_constants", packed.constants)
-    _check_problem(plan)
-    tensors = (each for each in operator.parameters if isinstance(each, _abi.Tensor))
+    put(plan, "kernel", kernel)
+    put(plan, "workspace_size", kernel.workspace_size)
+    tensors = (each for each in kernel.operator.parameters if isinstance(each, _abi.Tensor))
     present = (each for each in tensors if each.name not in descriptor.absent_tensors)
-    put(plan, "tensors", tuple(tensor_spec(descriptor, each, variant) for each in present))
-    put(plan, "workspace_size", int(library.function(operator, variant, "workspace_size")(*packed.sizes)))
+    put(plan, "tensors", tuple(tensor_spec(descriptor, each, kernel.variant) for each in present))
     most = preference.max_workspace_bytes
-    if most is not None and plan.workspace_size > most:
+    if most is not None and kernel.workspace_size > most:
         raise UnsupportedError(
-            f"{operator.name}: the problem needs {plan.workspace_size} bytes of workspace; the preference allows {most}"
+            f"{kernel.operator.name}: the problem needs {kernel.workspace_size} bytes of workspace; "
+            f"the preference allows {most}"
         )
     return plan

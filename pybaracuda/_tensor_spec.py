@@ -8,8 +8,9 @@ from operator import index
 from typing import Any, NamedTuple
 
 from . import _abi
-from ._arrays import HOST, Operand, dense_strides, dtype_name, item_bytes, read
+from ._arrays import HOST, Operand, dense_strides, read
 from ._descriptor import Descriptor
+from ._dtypes import dtype_name, item_bytes
 from ._errors import BufferTooSmallError, shown
 
 __all__ = [

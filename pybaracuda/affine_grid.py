@@ -107,8 +107,8 @@ def _prepare(device: int, shape: tuple[int, ...], dtype: str, size: tuple[int, .
     n, _, h, w = size
     element, cast = _compute(_call.element_of("theta", dtype))
     _call.check_shape("theta", shape, (n, 2, 3))
-    plan = _call.prepare(AffineGridPlan, AffineGridDescriptor(n, h, w, element), device)
-    return Prepared(plan, [Output((n, h, w, 2), element, dtype)], casts=(cast,))
+    kernel = _call.kernel_for(AffineGridDescriptor(n, h, w, element), device)
+    return Prepared(kernel, [Output((n, h, w, 2), element, dtype)], casts=(cast,))
 
 
 @lru_cache(maxsize=MOST_COMBINATIONS)
@@ -116,8 +116,8 @@ def _prepare_backward(device: int, shape: tuple[int, ...], dtype: str, size: tup
     n, _, h, w = size
     element, cast = _compute(_call.element_of("grad_grid", dtype))
     _call.check_shape("grad_grid", shape, (n, h, w, 2))
-    plan = _call.prepare(AffineGridBackwardPlan, AffineGridBackwardDescriptor(n, h, w, element), device)
-    return Prepared(plan, [Output((n, 2, 3), element, dtype)], casts=(cast,))
+    kernel = _call.kernel_for(AffineGridBackwardDescriptor(n, h, w, element), device)
+    return Prepared(kernel, [Output((n, 2, 3), element, dtype)], casts=(cast,))
 
 
 def affine_grid(

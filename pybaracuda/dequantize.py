@@ -11,8 +11,9 @@ from typing import Any, ClassVar
 from . import _call
 from ._abi import OPERATORS
 from ._arrays import read
-from ._call import FLOATS, MOST_COMBINATIONS, Output, Prepared
+from ._call import MOST_COMBINATIONS, Output, Prepared
 from ._descriptor import Descriptor
+from ._dtypes import FLOATS
 from ._errors import InvalidProblemError
 from ._plan import Plan
 
@@ -158,8 +159,8 @@ def _prepare(
     _call.check_shape("zero_point", zero_shape, (shape[axis],))
     extents, channel = _at_most_four(shape, axis)
     descriptor = DequantizePerChannelDescriptor(extents, channel, quantized, element)
-    plan = _call.prepare(DequantizePerChannelPlan, descriptor, device)
-    return Prepared(plan, [Output(shape, element, element)], casts=(None, None, _ZERO_POINT_CASTS[zero_dtype]))
+    kernel = _call.kernel_for(descriptor, device)
+    return Prepared(kernel, [Output(shape, element, element)], casts=(None, None, _ZERO_POINT_CASTS[zero_dtype]))
 
 
 @lru_cache(maxsize=MOST_COMBINATIONS)
@@ -178,8 +179,8 @@ def _prepare_backward(
     _call.check_shape("scale", scale_shape, (shape[axis],))
     extents, channel = _at_most_four(shape, axis)
     descriptor = DequantizePerChannelBackwardDescriptor(extents, channel, output_element=element)
-    plan = _call.prepare(DequantizePerChannelBackwardPlan, descriptor, device)
-    return Prepared(plan, [Output(shape, element, element)], casts=(cast, None), primary=1, in_place=1)
+    kernel = _call.kernel_for(descriptor, device)
+    return Prepared(kernel, [Output(shape, element, element)], casts=(cast, None), primary=1, in_place=1)
 
 
 def dequantize_per_channel(

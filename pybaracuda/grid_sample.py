@@ -10,8 +10,9 @@ from typing import Any, ClassVar
 
 from . import _call
 from ._arrays import read
-from ._call import FLOATS, MOST_COMBINATIONS, Output, Prepared
+from ._call import MOST_COMBINATIONS, Output, Prepared
 from ._descriptor import Descriptor
+from ._dtypes import FLOATS
 from ._errors import UnsupportedError, shown
 from ._plan import Plan
 
@@ -143,8 +144,8 @@ def _prepare(device: int, shape: tuple[int, ...], dtype: str, grid_shape: tuple[
     element, cast = _check_operands("input", shape, dtype, grid_shape, grid_dtype)
     n, c, ih, iw = shape
     _, oh, ow, _ = grid_shape
-    plan = _call.prepare(GridSamplePlan, GridSampleDescriptor(n, c, ih, iw, oh, ow, element), device)
-    return Prepared(plan, [Output((n, c, oh, ow), element, element)], casts=(None, cast))
+    kernel = _call.kernel_for(GridSampleDescriptor(n, c, ih, iw, oh, ow, element), device)
+    return Prepared(kernel, [Output((n, c, oh, ow), element, element)], casts=(None, cast))
 
 
 @lru_cache(maxsize=MOST_COMBINATIONS)
@@ -163,9 +164,9 @@ def _prepare_backward(
     _, oh, ow, _ = grid_shape
     _call.check_shape("grad_output", grad_shape, (n, c, oh, ow))
     descriptor = GridSampleBackwardDescriptor(n, c, ih, iw, oh, ow, element)
-    plan = _call.prepare(GridSampleBackwardPlan, descriptor, device)
+    kernel = _call.kernel_for(descriptor, device)
     outputs = [Output(shape, element, element), Output(grid_shape, cast or grid_dtype, grid_dtype)]
-    return Prepared(plan, outputs, casts=(None, None, cast))
+    return Prepared(kernel, outputs, casts=(None, None, cast))
 
 
 def grid_sample(

@@ -13,9 +13,10 @@ from typing import Any, ClassVar
 import numpy as np
 
 from . import _call
-from ._arrays import Operand, dense_strides, dtype_name, item_bytes, numpy_dtype, read
-from ._call import FLOATS, MOST_COMBINATIONS, Output, Prepared
+from ._arrays import Operand, dense_strides, read
+from ._call import MOST_COMBINATIONS, Output, Prepared
 from ._descriptor import Descriptor, PrecisionGuarantee, exact_float
+from ._dtypes import FLOATS, dtype_name, item_bytes, numpy_dtype
 from ._errors import InvalidProblemError, shown
 from ._float_environment import DefaultFloatEnvironment
 from ._plan import Plan
@@ -307,8 +308,8 @@ def _prepare(
         input_strides=strides,
         output_strides=out_strides,
     )
-    plan = _call.prepare(PadPlan, descriptor, device)
-    return Prepared(plan, [Output(descriptor.output_shape, dtype, dtype)], strided=True)
+    kernel = _call.kernel_for(descriptor, device)
+    return Prepared(kernel, [Output(descriptor.output_shape, dtype, dtype)], strided=True)
 
 
 @lru_cache(maxsize=MOST_COMBINATIONS)
@@ -332,8 +333,8 @@ def _prepare_backward(
     descriptor = PadBackwardDescriptor(
         input_shape, low, high, mode, element, grad_output_strides=strides, grad_input_strides=out_strides
     )
-    plan = _call.prepare(PadBackwardPlan, descriptor, device)
-    return Prepared(plan, [Output(input_shape, element, element)], strided=True)
+    kernel = _call.kernel_for(descriptor, device)
+    return Prepared(kernel, [Output(input_shape, element, element)], strided=True)
 
 
 def _strides_of(out: Any, shape: tuple[int, ...]) -> tuple[int, ...] | None:

@@ -11,8 +11,9 @@ from typing import Any, ClassVar
 
 from . import _call
 from ._arrays import HOST, Operand, read, stream_handle
-from ._call import FLOATS, MOST_COMBINATIONS, Output, Prepared
+from ._call import MOST_COMBINATIONS, Output, Prepared
 from ._descriptor import Descriptor
+from ._dtypes import FLOATS
 from ._errors import InvalidProblemError
 from ._plan import Plan
 
@@ -174,9 +175,9 @@ def _prepare(
     descriptor = RoiAlignDescriptor(
         n, c, h, w, boxes_shape[0], *pooled, spatial_scale, sampling_ratio, aligned, element
     )
-    plan = _call.prepare(RoiAlignPlan, descriptor, device)
+    kernel = _call.kernel_for(descriptor, device)
     output = Output((boxes_shape[0], c, *pooled), element, element)
-    return Prepared(plan, [output], casts=(None, cast))
+    return Prepared(kernel, [output], casts=(None, cast))
 
 
 @lru_cache(maxsize=MOST_COMBINATIONS)
@@ -202,8 +203,8 @@ def _prepare_backward(
     descriptor = RoiAlignBackwardDescriptor(
         n, c, h, w, boxes_shape[0], pooled_h, pooled_w, spatial_scale, sampling_ratio, aligned, element
     )
-    plan = _call.prepare(RoiAlignBackwardPlan, descriptor, device)
-    return Prepared(plan, [Output(input_shape, element, element)], casts=(None, cast))
+    kernel = _call.kernel_for(descriptor, device)
+    return Prepared(kernel, [Output(input_shape, element, element)], casts=(None, cast))
 
 
 def roi_align(

@@ -242,17 +242,17 @@ def test_jax_tracers_are_refused() -> None:
 
 
 def test_jax_results_are_usable_and_not_copied(monkeypatch: pytest.MonkeyPatch) -> None:
-    from pybaracuda import _arrays_jax
+    from pybaracuda._arrays.jax import JaxAdapter
 
     addresses = []
-    empty = _arrays_jax.JaxAdapter.empty
+    empty = JaxAdapter.empty
 
     def recorded(*arguments: Any) -> Any:
         pointer, memory = empty(*arguments)
         addresses.append(pointer)
         return pointer, memory
 
-    monkeypatch.setattr(_arrays_jax.JaxAdapter, "empty", recorded)
+    monkeypatch.setattr(JaxAdapter, "empty", recorded)
     for dtype in DTYPES.values():
         case = cases(dtype)["roi_align"]
         with jax_in_float64():
@@ -276,13 +276,13 @@ def test_a_deleted_jax_array_is_refused() -> None:
 
 
 def test_a_class_made_on_the_fly_is_recognised_once_each() -> None:
-    from pybaracuda import _arrays
+    from pybaracuda._arrays import recognition
 
     case = cases()["affine_grid"]
     for number in range(600):
         subclass = type(f"Array{number}", (np.ndarray,), {})
         case(theta=case.arrays["theta"].view(subclass))
-    assert len(_arrays._ADAPTERS) <= 256
+    assert len(recognition._ADAPTERS) <= 256
 
 
 def test_results_outlive_their_inputs() -> None:
@@ -326,9 +326,9 @@ def test_dequantize_of_many_axes() -> None:
 
 def test_pointers_are_the_arrays_own() -> None:
     # What the fast way to an address answers, for every NumPy dtype that has it.
-    from pybaracuda import _arrays
+    from pybaracuda import _arrays, _dtypes
 
-    for token, name in _arrays.DTYPE_NAMES.items():
+    for token, name in _dtypes.DTYPE_NAMES.items():
         array = np.zeros(3, BF16 if token == "bf16" else name)
         for each in (array, array[1:], np.zeros(0, array.dtype)):
             operand = _arrays.read("array", each)

@@ -334,6 +334,8 @@ def test_library_functions(backend: str) -> None:
     threads = functions.baracuda_kernels_cpu_threads()
     assert threads == 1 if backend == "cuda" else 1 <= threads <= 256
     functions.baracuda_kernels_set_interrupt_check(None, None)
+    sets = ("portable", "avx2", "avx512") if backend == "cpu" else ("portable",)
+    assert functions.baracuda_kernels_cpu_isa().decode() in sets
 
 
 OUT_OF_MEMORY = """

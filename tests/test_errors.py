@@ -13,6 +13,7 @@ import pytest
 
 import pybaracuda
 from pybaracuda import _errors, _library, _machine
+from pybaracuda._kernel import NO_SCRATCH
 
 RUN = "baracuda_kernels_roi_align_backward_f32_run"
 SCALARS = (1, 1, 4, 4, 1, 2, 2, 1.0, 2, 1)
@@ -96,13 +97,13 @@ def test_invalid_problem_through_a_plan_and_a_function() -> None:
 
 
 def test_unsupported_through_a_plan() -> None:
-    # No Python argument leads a CPU plan to a stream, so the block is packed by hand.
+    # No Python argument leads a CPU plan to a stream, so the addresses are given by hand.
     ready = plan()
     pointers = [array.ctypes.data for array in KEPT.values()]
-    status = ready._function(ready._prefix + ready._pack(*pointers, 0, 0, 0xBAD))
-    error = ready._error(status)
-    assert type(error) is pybaracuda.UnsupportedError
-    assert (error.status, error.detail[:32]) == (3, "roi_align_backward_f32: stream is"[:32])
+    with pytest.raises(pybaracuda.UnsupportedError, match=r"^roi_align_backward_f32: stream is") as caught:
+        ready.kernel.invoke(pointers, NO_SCRATCH, 0xBAD)
+    assert caught.value.status == 3
+    assert caught.value.symbol == "baracuda_kernels_roi_align_backward_f32_run_packed"
 
 
 def test_workspace_too_small_through_a_plan() -> None:

@@ -20,7 +20,7 @@ from tolerance import assert_same_bits
 import pybaracuda
 from pybaracuda import _call
 from pybaracuda._arrays import Operand
-from pybaracuda._arrays_numpy import NUMPY
+from pybaracuda._arrays.numpy import NUMPY
 from pybaracuda._check.abi_calls import STATUS, Launch, Library, Symbol, Values, completed, symbols
 from verify.memory.blocks import memory_for
 

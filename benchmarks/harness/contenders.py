@@ -75,16 +75,16 @@ class RawLibrary:
 
     def contender(self, case: Case, plan: Plan, place: Place, tensors: Tensors) -> Contender:
         """Raises MissingError if the library has no such symbol."""
-        symbol = _library.symbol_name(plan._operator, plan._variant, "run")
+        symbol = _library.symbol_name(plan.kernel.operator, plan.kernel.variant, "run")
         function = getattr(self._native, symbol, None)
         if function is None:
             raise MissingError("it has no such symbol")
-        function.restype, function.argtypes = _library._signature(plan._operator, plan._variant, "run")
+        function.restype, function.argtypes = _library._signature(plan.kernel.operator, plan.kernel.variant, "run")
         given = {spec.name: tensors[spec.name].pointer for spec in plan.tensors}
         # None stands for a tensor, and is what a tensor that the problem does not have is given.
         arguments = [
             given.get(parameter.name) if value is None else value
-            for parameter, value in zip(plan._operator.parameters, plan._packed.arguments, strict=True)
+            for parameter, value in zip(plan.kernel.operator.parameters, plan.kernel.arguments, strict=True)
         ]
         outputs = _outputs_of(case, tensors)
 

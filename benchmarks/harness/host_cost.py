@@ -58,7 +58,7 @@ def measure(place: Place, frameworks: list[Framework]) -> Iterator[HostResult]:
     tensors |= {spec.name: place.empty(spec.shape, spec.dtype) for spec in plan.tensors if spec.is_output}
     raw = {name: (tensor.pointer, tensor.nbytes) for name, tensor in tensors.items()}
     bound = plan.bind(**raw)
-    function, block = plan._function, bound._block
+    function, block = plan.kernel.function, bound._block
 
     def result(name: str, call: Callable[[], Any], limit: float) -> HostResult:
         timed, bare = _samples([call, lambda: function(block)], place.wait)

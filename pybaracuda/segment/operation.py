@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 from .. import _call
 from .._abi import OPERATORS, Tensor
 from .._arrays import read
-from .._call import FLOATS, MOST_COMBINATIONS, Output, Prepared
+from .._call import MOST_COMBINATIONS, Output, Prepared
+from .._dtypes import FLOATS
 from .._errors import shown
 from .plans import operator_name, plan_of
 
@@ -159,7 +160,7 @@ def _prepare(
         raise ValueError(f"num_rows: {operation} of offsets needs it")
     if num_segments is None or num_segments < 0:
         raise ValueError(f"num_segments is {shown(num_segments)}; wanted at least 0")
-    plan_type, descriptor_type = plan_of(operation)
+    _, descriptor_type = plan_of(operation)
     empty = struct.unpack("d", empty_value)[0] if isinstance(empty_value, bytes) else empty_value
     descriptor = descriptor_type(operation, num_rows, prod(columns), num_segments, form, element, index, empty)
     outputs = []
@@ -167,4 +168,4 @@ def _prepare(
         token = index if name == "arg" else element
         outputs.append(Output((num_rows if name in operator.by_rows else num_segments, *columns), token, token))
     casts = tuple(cast if name == operator.index_name else None for name in operator.inputs)
-    return Prepared(_call.prepare(plan_type, descriptor, device), outputs, casts=casts)
+    return Prepared(_call.kernel_for(descriptor, device), outputs, casts=casts)

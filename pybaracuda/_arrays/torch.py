@@ -12,8 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from ._arrays import DTYPE_NAMES, HOST, Adapter, Operand, fill_boxes, numpy_dtype
-from ._float_environment import DefaultFloatEnvironment
+from .._dtypes import DTYPE_NAMES, numpy_dtype
+from .._float_environment import DefaultFloatEnvironment
+from .interface import HOST, Adapter, Operand, fill_boxes
 
 __all__ = ["TorchAdapter", "adapter", "check_type"]
 

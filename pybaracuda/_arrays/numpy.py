@@ -9,19 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from ._arrays import (
-    _NUMPY_TOKENS,
-    DTYPE_NAMES,
-    EXTENSION_DTYPES,
-    HOST,
-    Adapter,
-    Operand,
-    element_strides,
-    fill_boxes,
-    numpy_dtype,
-    numpy_token,
-)
-from ._float_environment import DefaultFloatEnvironment
+from .._dtypes import DTYPE_NAMES, EXTENSION_DTYPES, NUMPY_TOKENS, numpy_dtype, numpy_token
+from .._float_environment import DefaultFloatEnvironment
+from .interface import HOST, Adapter, Operand, element_strides, fill_boxes
 
 __all__ = ["NUMPY", "NumpyAdapter"]
 
@@ -41,7 +31,7 @@ class NumpyAdapter(Adapter):
 
     def read(self, name: str, array: Any, stream: Any = None, like: Operand | None = None) -> Operand:
         dtype = array.dtype
-        token = _NUMPY_TOKENS.get(dtype) or numpy_token(dtype)
+        token = NUMPY_TOKENS.get(dtype) or numpy_token(dtype)
         flags = array.flags
         strides = None
         if not flags.c_contiguous:

@@ -9,7 +9,8 @@ from contextlib import AbstractContextManager, contextmanager
 from functools import lru_cache
 from typing import Any
 
-from ._arrays import CANONICAL_NANS, Adapter, Operand, element_strides, fill_boxes, numpy_dtype, numpy_token
+from .._dtypes import CANONICAL_NANS, numpy_dtype, numpy_token
+from .interface import Adapter, Operand, element_strides, fill_boxes
 
 __all__ = ["CupyAdapter", "adapter"]
 

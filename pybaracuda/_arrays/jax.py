@@ -13,10 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from . import _machine
-from ._arrays import CANONICAL_NANS, HOST, Adapter, Operand, numpy_dtype, numpy_token
-from ._arrays_numpy import NUMPY
-from ._forking import first_use
+from .. import _machine
+from .._dtypes import CANONICAL_NANS, numpy_dtype, numpy_token
+from .._forking import first_use
+from .interface import HOST, Adapter, Operand
+from .numpy import NUMPY
 
 __all__ = ["JaxAdapter", "adapter"]
 

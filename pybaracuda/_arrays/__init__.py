@@ -1,0 +1,20 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Array interchange: any framework's array as an operand. What is special about one framework is in its own file."""
+
+from __future__ import annotations
+
+from .._dtypes import DTYPE_NAMES, numpy_dtype, numpy_token
+from .interface import HOST, Adapter, Operand, dense_strides, stream_handle
+from .recognition import read
+
+__all__ = [
+    "DTYPE_NAMES",
+    "HOST",
+    "Adapter",
+    "Operand",
+    "dense_strides",
+    "numpy_dtype",
+    "numpy_token",
+    "read",
+    "stream_handle",
+]

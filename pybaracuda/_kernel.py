@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One problem as the C library takes it: packed, checked and run at addresses. Nothing here knows an array.
+
+What stands above it, plans and array functions alike, finds the addresses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from . import _abi, _library
+from ._descriptor import Descriptor
+from ._errors import UnsupportedError
+from ._packing import pack_problem
+
+__all__ = ["NO_SCRATCH", "Kernel"]
+
+# Address and bytes of no workspace: the library takes scratch from its own pool or the heap.
+NO_SCRATCH = (0, 0)
+
+
+class Kernel:
+    """A problem on one backend, which has said that it can do it. Immutable; any thread may run it.
+
+    Parameters
+    ----------
+    descriptor : Descriptor
+    backend : {"cpu", "cuda"}
+
+    Attributes
+    ----------
+    operator : Operator
+    variant : Variant
+    library : Library
+    arguments : tuple
+        What the ``_can_implement`` function takes, None where a tensor's pointer belongs.
+    function : callable
+        The ``_run_packed`` function: it takes a block and answers a status.
+    block : callable
+        Packs ``block(pointers, scratch, stream)``: the tensors' addresses in the order of the C arguments, address and
+        bytes of the workspace, the stream's handle.
+    workspace_size : int
+        Bytes of scratch that a call wants.
+
+    Raises
+    ------
+    InvalidProblemError, UnsupportedError, BackendUnavailableError
+        As :meth:`Plan.select`.
+    """
+
+    __slots__ = ("_packed", "arguments", "block", "function", "library", "operator", "variant", "workspace_size")
+
+    block: Callable[[Sequence[int], tuple[int, int], int], bytes]
+    function: Callable[[bytes], int]
+
+    def __init__(self, descriptor: Descriptor, backend: str) -> None:
+        self.operator = _abi.OPERATORS[descriptor.operator]
+        variant = self.operator.variants.get(descriptor.variant)
+        if variant is None:
+            raise UnsupportedError(
+                f"{self.operator.name}: there is no variant {descriptor.variant}; "
+                f"wanted one of {', '.join(self.operator.variants)}"
+            )
+        self.variant = variant
+        self.library = _library.load(backend)
+        self._packed = pack_problem(self.operator, variant, descriptor)
+        self.arguments = self._packed.arguments
+        self.function = self._found("run_packed")
+        self.block = self._packed.block
+        self.check()
+        self.workspace_size = int(self._found("workspace_size")(*self._packed.sizes))
+
+    def check(self) -> None:
+        """Ask the C library whether it can do the problem."""
+        status = self._found("can_implement")(*self.arguments)
+        if status:
+            raise self.library.error(status, _library.symbol_name(self.operator, self.variant, "can_implement"))
+
+    def invoke(self, pointers: Sequence[int], scratch: tuple[int, int], stream: int) -> None:
+        """Run once, on the tensors at `pointers`; the rest as for `block`."""
+        status = self.function(self.block(pointers, scratch, stream))
+        if status:
+            raise self.error(status, scratch)
+
+    def error(self, status: int, scratch: tuple[int, int]) -> BaseException:
+        """Answer the exception for what `function` answered, on the thread that called it."""
+        symbol = _library.symbol_name(self.operator, self.variant, "run_packed")
+        return self.library.error(status, symbol, needed=self.workspace_size, got=scratch[1])
+
+    def _found(self, verb: str) -> Callable[..., Any]:
+        return self.library.function(self.operator, self.variant, verb)

@@ -172,10 +172,10 @@ class Prepared:
 
     __slots__ = (
         "_casts",
+        "_fresh",
         "_in_place",
         "_invoke",
         "_is_direct",
-        "_likes",
         "_primary",
         "_strided",
         "outputs",
@@ -197,8 +197,9 @@ class Prepared:
         self._strided = strided
         self._in_place = in_place
         self._invoke = kernel.invoke
-        # Found in the first call. Frameworks make a tensor like another one sooner than one of a shape.
-        self._likes: list[int] | None = None
+        # Found in the first call: the input that each output is made like, since frameworks make a tensor like another
+        # one sooner than one of a shape; then shape and dtype.
+        self._fresh: list[tuple[int, tuple[int, ...], str]] | None = None
         self._is_direct = all(output.dtype == output.given for output in self.outputs)
 
     def launch(self, inputs: tuple[Operand, ...], outs: Sequence[Any], stream: Any) -> list[Any]:
@@ -239,21 +240,18 @@ class Prepared:
             if out is not None:
                 return self._launch_into(primary, inputs, pointers, outs, stream)
         adapter = primary.adapter
-        if self._likes is None:
-            self._likes = [self._like(output, inputs) for output in self.outputs]
+        if self._fresh is None:
+            self._fresh = [(self._like(output, inputs), output.shape, output.dtype) for output in self.outputs]
         memories = []
-        for output, position in zip(self.outputs, self._likes, strict=True):
+        for position, shape, dtype in self._fresh:
             like = inputs[position]
             if like.adapter is not adapter:
                 like = primary
-            pointer, memory = adapter.empty(like, output.shape, output.dtype, stream)
+            pointer, memory = adapter.empty(like, shape, dtype, stream)
             pointers.append(pointer)
-            memories.append(memory)
+            memories.append((memory, dtype))
         self._invoke(pointers, NO_SCRATCH, stream)
-        return [
-            adapter.finish(memory, primary, output.dtype, stream)
-            for memory, output in zip(memories, self.outputs, strict=True)
-        ]
+        return [adapter.finish(memory, primary, dtype, stream) for memory, dtype in memories]
 
     def _like(self, output: Output, inputs: tuple[Operand, ...]) -> int:
         """Answer which input has an output's shape and dtype, the primary one if none does."""
@@ -279,27 +277,28 @@ class Prepared:
         """Launch with outputs that the caller gave, or that the kernel writes in a wider dtype than the caller gets."""
         adapter = primary.adapter
         targets: list[Operand | None] = []
-        memories: list[Any] = []
-        for position, output in enumerate(self.outputs):
+        made = []
+        for position, (shape, dtype, given) in enumerate(self.outputs):
             out = outs[position]
             target = None
             if out is not None:
                 target = self._given(position, out, primary, inputs, stream)
-                _check_overlap(target, targets, None)
-            if target is not None and output.dtype == output.given:
+                if targets:
+                    _check_overlap(target, targets, None)
+            if target is not None and dtype == given:
                 pointer, memory = target.pointer, None
             else:
-                pointer, memory = adapter.empty(primary, output.shape, output.dtype, stream)
+                pointer, memory = adapter.empty(primary, shape, dtype, stream)
             targets.append(target)
-            memories.append(memory)
+            made.append((out, target, memory, dtype, given))
             pointers.append(pointer)
         self._invoke(pointers, NO_SCRATCH, stream)
         results = []
-        for output, out, target, memory in zip(self.outputs, outs, targets, memories, strict=True):
+        for out, target, memory, dtype, given in made:
             if memory is not None:
-                result = adapter.finish(memory, primary, output.dtype, stream)
-                if output.dtype != output.given:
-                    result = adapter.narrow(adapter.read("output", result), output.given, target, stream)
+                result = adapter.finish(memory, primary, dtype, stream)
+                if dtype != given:
+                    result = adapter.narrow(adapter.read("output", result), given, target, stream)
                     if target is not None:
                         result = out
             else:
@@ -311,22 +310,22 @@ class Prepared:
 
     def _given(self, position: int, out: Any, primary: Operand, inputs: tuple[Operand, ...], stream: int) -> Operand:
         """Read an `out=` argument and refuse it if the output cannot go there."""
-        output = self.outputs[position]
+        shape, dtype, given = self.outputs[position]
         name = "out" if len(self.outputs) == 1 else f"out[{position}]"
         if not primary.adapter.takes_out:
             raise TypeError(f"{name}: {primary.adapter.kind} arrays are immutable; take the returned array")
         target = read(name, out, None if primary.device == HOST else stream)
         target.adapter.check_output(target)
-        if target.dtype != output.given:
-            raise TypeError(f"{name} has dtype {dtype_name(target.dtype)}; wanted {dtype_name(output.given)}")
-        check_shape(name, target.shape, output.shape)
+        if target.dtype != given:
+            raise TypeError(f"{name} has dtype {dtype_name(target.dtype)}; wanted {dtype_name(given)}")
+        check_shape(name, target.shape, shape)
         if target.device != primary.device:
             raise ValueError(f"{name} is {_place(target)}, {primary.name} is {_place(primary)}")
         if target.strides is not None and not self._strided:
             raise ValueError(f"{name}: the array is not contiguous")
-        if output.dtype != output.given and target.adapter is not primary.adapter:
-            raise TypeError(f"{name}: a gradient in {dtype_name(output.given)} needs a {primary.adapter.kind} array")
-        if output.dtype == output.given:
+        if dtype != given and target.adapter is not primary.adapter:
+            raise TypeError(f"{name}: a gradient in {dtype_name(given)} needs a {primary.adapter.kind} array")
+        if dtype == given:
             # Else the kernel writes other memory, and what is rounded into `out` is written after all was read.
             _check_overlap(target, inputs, self._in_place)
         return target

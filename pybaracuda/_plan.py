@@ -261,11 +261,12 @@ class Plan(_Immutable):
         self, stream: Any, workspace: Any, tensors: Mapping[str, Any]
     ) -> tuple[bytes, tuple[int, int], Scope | None]:
         """Pack the arguments of one call; say its workspace, and what must be entered around it, if anything."""
-        if len(tensors) != len(self.tensors):
+        specs = self.tensors
+        if len(tensors) != len(specs):
             raise self._wrong_names(tensors)
         pointers = []
         first: Operand | None = None
-        for spec in self.tensors:
+        for spec in specs:
             try:
                 value = tensors[spec.name]
             except KeyError:
@@ -274,8 +275,8 @@ class Plan(_Immutable):
                 pointer, nbytes = value if len(value) == 2 else raw_memory(spec.name, value)
                 if type(nbytes) is not int or nbytes < spec.nbytes:
                     pointer, nbytes = raw_memory(spec.name, value)
-                if nbytes < spec.nbytes:
-                    raise too_small(spec, nbytes // _abi.DTYPE_BYTES[spec.dtype])
+                    if nbytes < spec.nbytes:
+                        raise too_small(spec, nbytes // _abi.DTYPE_BYTES[spec.dtype])
             elif is_buffer(value):
                 pointer, nbytes = memory_of(spec.name, value)
                 self._check_place(spec.name, buffer_device(value, self.backend))
@@ -306,7 +307,7 @@ class Plan(_Immutable):
             return self.kernel.block(pointers, scratch, handle), scratch, scope
         except struct.error:
             # A raw pointer that is no address. Nothing else has not been checked.
-            for spec in self.tensors:
+            for spec in specs:
                 if type(tensors[spec.name]) is tuple:
                     raw_memory(spec.name, tensors[spec.name])
             raise

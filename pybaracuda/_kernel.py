@@ -12,7 +12,8 @@ from typing import Any
 from . import _abi, _library
 from ._descriptor import Descriptor
 from ._errors import UnsupportedError
-from ._packing import pack_problem
+from ._immutable import Immutable
+from ._packing import PackedProblem, pack_problem
 
 __all__ = ["NO_SCRATCH", "Kernel"]
 
@@ -20,8 +21,8 @@ __all__ = ["NO_SCRATCH", "Kernel"]
 NO_SCRATCH = (0, 0)
 
 
-class Kernel:
-    """A problem on one backend, which has said that it can do it. Immutable; any thread may run it.
+class Kernel(Immutable):
+    """A problem on one backend, whose library has said that it can do it. Any thread may run it.
 
     Parameters
     ----------
@@ -51,25 +52,36 @@ class Kernel:
 
     __slots__ = ("_packed", "arguments", "block", "function", "library", "operator", "variant", "workspace_size")
 
+    arguments: tuple[Any, ...]
     block: Callable[[Sequence[int], tuple[int, int], int], bytes]
     function: Callable[[bytes], int]
+    library: _library.Library
+    operator: _abi.Operator
+    variant: _abi.Variant
+    workspace_size: int
+    _packed: PackedProblem
 
     def __init__(self, descriptor: Descriptor, backend: str) -> None:
-        self.operator = _abi.OPERATORS[descriptor.operator]
-        variant = self.operator.variants.get(descriptor.variant)
+        operator = _abi.OPERATORS[descriptor.operator]
+        variant = operator.variants.get(descriptor.variant)
         if variant is None:
             raise UnsupportedError(
-                f"{self.operator.name}: there is no variant {descriptor.variant}; "
-                f"wanted one of {', '.join(self.operator.variants)}"
+                f"{operator.name}: there is no variant {descriptor.variant}; "
+                f"wanted one of {', '.join(operator.variants)}"
             )
-        self.variant = variant
-        self.library = _library.load(backend)
-        self._packed = pack_problem(self.operator, variant, descriptor)
-        self.arguments = self._packed.arguments
-        self.function = self._found("run_packed")
-        self.block = self._packed.block
+        library = _library.load(backend)
+        packed = pack_problem(operator, variant, descriptor)
+        put = object.__setattr__
+        put(self, "operator", operator)
+        put(self, "variant", variant)
+        put(self, "library", library)
+        put(self, "arguments", packed.arguments)
+        put(self, "function", self._found("run_packed"))
+        put(self, "block", packed.block)
+        # It owns what the block points to.
+        put(self, "_packed", packed)
         self.check()
-        self.workspace_size = int(self._found("workspace_size")(*self._packed.sizes))
+        put(self, "workspace_size", int(self._found("workspace_size")(*packed.sizes)))
 
     def check(self) -> None:
         """Ask the C library whether it can do the problem."""

@@ -15,6 +15,7 @@ from . import _abi, _library, _machine
 from ._arrays import HOST, Operand, read, stream_handle
 from ._descriptor import Descriptor, PlanPreference, PrecisionGuarantee, Sku
 from ._errors import BackendUnavailableError, UnsupportedError
+from ._immutable import Immutable
 from ._kernel import NO_SCRATCH, Kernel
 from ._tensor_spec import (
     TensorSpec,
@@ -33,30 +34,11 @@ __all__ = ["BoundCall", "Plan"]
 _MOST_PLANS = 1024
 _DEFAULT_PREFERENCE = PlanPreference()
 
-Self = TypeVar("Self", bound="_Immutable")
 P = TypeVar("P", bound="Plan")
 Scope = Callable[[], AbstractContextManager[None]]
 
 
-class _Immutable:
-    """What is shared by all who hold it: nothing of it can be set or deleted, and its copy is itself."""
-
-    __slots__ = ("__weakref__",)
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        raise AttributeError(f"a {type(self).__name__} is immutable: {name} cannot be set")
-
-    def __delattr__(self, name: str) -> None:
-        raise AttributeError(f"a {type(self).__name__} is immutable: {name} cannot be deleted")
-
-    def __copy__(self: Self) -> Self:
-        return self
-
-    def __deepcopy__(self: Self, memo: Any) -> Self:
-        return self
-
-
-class Plan(_Immutable):
+class Plan(Immutable):
     """One problem, ready to run any number of times.
 
     Make plans with :meth:`select`. A plan is immutable, holds no tensor and no stream, and may be used by any number of
@@ -327,7 +309,7 @@ class Plan(_Immutable):
         return TypeError(f"tensors: {'; '.join(parts)}; wanted {', '.join(wanted)}")
 
 
-class BoundCall(_Immutable):
+class BoundCall(Immutable):
     """A plan with its tensors, stream and workspace settled. Calling it runs the plan, from any thread.
 
     It is immutable, and its copies are itself: what it holds are addresses, which also cannot be pickled.

@@ -49,6 +49,17 @@ def test_nothing_of_a_plan_can_be_set_or_deleted(name: str) -> None:
     assert plan.can_implement()
 
 
+def test_nothing_of_a_kernel_can_be_set_or_deleted() -> None:
+    kernel = plan_of("pad_constant").kernel
+    for slot in [*slots_of(type(kernel)), "other"]:
+        with pytest.raises(AttributeError, match=f"Kernel is immutable: {slot} cannot be deleted"):
+            delattr(kernel, slot)
+        with pytest.raises(AttributeError, match=f"Kernel is immutable: {slot} cannot be set"):
+            setattr(kernel, slot, None)
+    kernel.check()
+    assert copy.deepcopy(kernel) is kernel
+
+
 def test_nothing_of_a_bound_call_can_be_set_or_deleted() -> None:
     call = bound()
     for slot in [*slots_of(type(call)), "other"]:

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from pybaracuda import _library, _machine
+from pybaracuda import _library
 from verify.dtypes import Array
 from verify.memory.tensors import HostTensors, workers
 
@@ -49,7 +49,8 @@ class Place(HostTensors):
                 if line.startswith("model name"):
                     name = line.partition(":")[2].strip()
                     break
-        return f"{name}, {_library.load('cpu').cpu_threads} threads, {_machine.cpu_isa()}"
+        library = _library.load("cpu")
+        return f"{name}, {library.cpu_threads} threads, {library.cpu_isa}"
 
     def copy(self, nbytes: int) -> Callable[[], Any]:
         """A plain copy of `nbytes` bytes, as fast as the machine does it."""

@@ -3,18 +3,14 @@
 
 from __future__ import annotations
 
-from .._dtypes import DTYPE_NAMES, numpy_dtype, numpy_token
 from .interface import HOST, Adapter, Operand, dense_strides, stream_handle
 from .recognition import read
 
 __all__ = [
-    "DTYPE_NAMES",
     "HOST",
     "Adapter",
     "Operand",
     "dense_strides",
-    "numpy_dtype",
-    "numpy_token",
     "read",
     "stream_handle",
 ]

@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: Apache-2.0
+// What is kept of the pieces of a segment becomes the segment's, on CUDA, in the order that a rule asks for. A few
+// columns at a time: a few lanes join the parts of a short segment, a block those of a long one. If parts may be joined
+// in any grouping, the lanes of the block that have a column join a share each and one of them what they have; if not,
+// the first warp adds parts in ascending order while the others fetch the next ones.
+#pragma once
+
+#include "core/cuda_launch.cuh"
+#include "ops/segment/cuda/join/scaled.cuh"
+#include "ops/segment/cuda/join/parts.cuh"
+#include "ops/segment/cuda/list/pieces.cuh"
+#include "ops/segment/pieces.h"
+
+namespace baracuda::segment {
+namespace {
+
+// Blocks: more segments take turns.
+constexpr int64_t kJoinBlocks = 256;
+// Pieces of a short segment, and how many a lane fetches at once.
+constexpr int kJoinAlone = 64;
+constexpr int kJoinAtOnce = 16;
+// Parts of a lane in a batch that all warps but the first bring to it, and batches on their way: adding takes less time
+// than fetching.
+constexpr int kJoinBatch = 2;
+constexpr int kJoinDepth = 4;
+constexpr int kJoinTogether = (kJoinWarps - 1) * kJoinSlots * kJoinBatch;
+static_assert(kJoinDepth % 2 == 0);
+
+template <class Fold>
+struct JoinTables {
+  // The two halves of what is added in order, or one part of each slot of the block.
+  static constexpr int kParts = Fold::kAnyGrouping ? kJoinWarps * kJoinSlots : 2 * kJoinTogether;
+  typename Fold::First first[kParts][kJoinColumns];
+  typename Fold::Second second[kParts][kJoinColumns];
+
+  __device__ __forceinline__ void put(int at, const State<Fold, 1>& state) {
+    const int column = threadIdx.x % kJoinColumns;
+    first[at][column] = state.first.at[0], second[at][column] = state.second.at[0];
+  }
+  __device__ __forceinline__ State<Fold, 1> get(int at) const {
+    const int column = threadIdx.x % kJoinColumns;
+    State<Fold, 1> state;
+    state.first.at[0] = first[at][column], state.second.at[0] = second[at][column];
+    return state;
+  }
+};
+
+template <class Fold, class Ranks>
+__device__ __forceinline__ State<Fold, 1> join_in_order(const Joiner<Fold, Ranks>& joiner, int32_t first,
+                                                        int32_t last) {
+  State<Fold, 1> state{}, fetched[kJoinAtOnce];
+#pragma unroll 1
+  for (int32_t batch = first; batch < last; batch += kJoinAtOnce) {
+#pragma unroll
+    for (int u = 0; u < kJoinAtOnce; ++u) fetched[u] = joiner.part(batch + u);
+#pragma unroll
+    for (int u = 0; u < kJoinAtOnce; ++u) {
+      if (batch + u == first) {
+        state = fetched[u];
+      } else if (batch + u < last) {
+        state.join(fetched[u]);
+      }
+    }
+  }
+  return state;
+}
+
+// Where in a batch a part of this lane's slot stands.
+__device__ __forceinline__ int32_t place_in_batch(int u) {
+  const int32_t warp = threadIdx.x / 32 - 1;
+  return (warp * kJoinBatch + u) * kJoinSlots + static_cast<int32_t>(threadIdx.x % 32 / kJoinColumns);
+}
+
+// The same by a block; the first lanes have the answer. While the first warp adds one half of the tables, the others
+// fill the other one.
+template <class Fold, class Ranks>
+__device__ State<Fold, 1> join_pipelined(const Joiner<Fold, Ranks>& joiner, JoinTables<Fold>& tables) {
+  const bool adds = threadIdx.x < 32;
+  State<Fold, 1> state{}, fetched[kJoinDepth][kJoinBatch];
+  const auto fetch = [&](int32_t batch, State<Fold, 1>(&to)[kJoinBatch]) {
+#pragma unroll
+    for (int u = 0; u < kJoinBatch; ++u) to[u] = joiner.part(batch + place_in_batch(u));
+  };
+#pragma unroll
+  for (int depth = 0; depth < kJoinDepth; ++depth) {
+    if (!adds) fetch(depth * kJoinTogether, fetched[depth]);
+  }
+#pragma unroll 1
+  for (int32_t round = 0; round < joiner.count; round += kJoinDepth * kJoinTogether) {
+#pragma unroll
+    for (int depth = 0; depth < kJoinDepth; ++depth) {
+      const int32_t batch = round + depth * kJoinTogether;
+      if (batch >= joiner.count) break;
+      const int half = depth % 2 * kJoinTogether;
+      if (!adds) {
+#pragma unroll
+        for (int u = 0; u < kJoinBatch; ++u) tables.put(half + place_in_batch(u), fetched[depth][u]);
+      }
+      __syncthreads();
+      if (!adds) {
+        fetch(batch + kJoinDepth * kJoinTogether, fetched[depth]);
+        continue;
+      }
+      const int32_t left = joiner.count - batch;
+      int32_t i = 0;
+      if (batch == 0) state = tables.get(i++);
+      if (batch > 0 && left >= kJoinTogether) {
+        // At once, so that parts are read long before they are added.
+#pragma unroll
+        for (int u = 0; u < kJoinTogether; ++u) state.join(tables.get(half + u));
+        continue;
+      }
+#pragma unroll 4
+      for (; i < kJoinTogether && i < left; ++i) state.join(tables.get(half + i));
+    }
+  }
+  __syncthreads();
+  return state;
+}
+
+template <class Fold>
+using TablesOf = std::conditional_t<IsExponentialSum<Fold>::value, ScaledTables<Fold>, JoinTables<Fold>>;
+
+// The first lanes have the answer.
+template <class Fold, class Ranks>
+__device__ State<Fold, 1> join_together(const Joiner<Fold, Ranks>& joiner, TablesOf<Fold>& tables) {
+  if constexpr (Fold::kAnyGrouping) {
+    constexpr int kShares = kJoinWarps * kJoinSlots;
+    const int32_t each = (joiner.count + kShares - 1) / kShares, share = threadIdx.x / kJoinColumns;
+    const int32_t first = share * each, last = first + each;
+    auto state = join_in_order(joiner, first, last < joiner.count ? last : joiner.count);
+    __syncthreads();
+    tables.put(share, state);
+    __syncthreads();
+    for (int i = 1; share == 0 && i < kShares && i * each < joiner.count; ++i) state.join(tables.get(i));
+    return state;
+  } else if constexpr (IsExponentialSum<Fold>::value) {
+    return join_scaled(joiner, tables);
+  } else {
+    return join_pipelined(joiner, tables);
+  }
+}
+
+template <class Name, class Ranks>
+__device__ __forceinline__ void finish_join(const Side<Name>& side, const Joiner<Rule<Name>, Ranks>& joiner,
+                                            const State<Rule<Name>, 1>& state) {
+  if (joiner.column >= side.d) return;
+  const int32_t column = static_cast<int32_t>(joiner.column);
+  if constexpr (Side<Name>::kReduces) {
+    side.template finish_segment<1>(joiner.key, column, state, joiner.list.length(joiner.key));
+  } else if constexpr (!Rule<Name>::kReadsRowsAgain) {
+    side.finish_holder(joiner.key, column, state);
+  } else {
+    store_part(joiner.parts, joiner.list.slot(joiner.begin, true) * side.d + column, state);
+  }
+}
+
+template <class Name, class Ranks>
+__device__ __forceinline__ void join_all(const Side<Name>& side, const Ranks& list, const Parts<Rule<Name>>& parts,
+                                         const Cuts& cuts) {
+  using Fold = Rule<Name>;
+  __shared__ TablesOf<Fold> tables;
+  constexpr int kShares = kJoinThreads / kJoinColumns;
+  __shared__ int64_t long_tasks[kShares];
+  const int share = threadIdx.x / kJoinColumns;
+  const int64_t column_blocks = (static_cast<int64_t>(side.d) + kJoinColumns - 1) / kJoinColumns;
+  const int64_t tasks = static_cast<int64_t>(*cuts.count) * column_blocks;
+  const auto joiner_of = [&](int64_t task) {
+    return Joiner<Fold, Ranks>(list, parts, side.d, cuts.keys[task / column_blocks], task % column_blocks);
+  };
+  // Few tasks go to as many blocks: each may be a long one.
+  for (int64_t first = 0; first < tasks; first += int64_t{gridDim.x} * kShares) {
+    const int64_t mine = first + static_cast<int64_t>(share) * gridDim.x + blockIdx.x;
+    bool is_long = false;
+    if (mine < tasks) {
+      const auto joiner = joiner_of(mine);
+      is_long = joiner.count > kJoinAlone;
+      if (!is_long) finish_join(side, joiner, join_in_order(joiner, 0, joiner.count));
+    }
+    if (threadIdx.x % kJoinColumns == 0) long_tasks[share] = is_long ? mine : -1;
+    __syncthreads();
+    for (int i = 0; i < kShares && first + static_cast<int64_t>(i) * gridDim.x + blockIdx.x < tasks; ++i) {
+      if (long_tasks[i] < 0) continue;
+      const auto joiner = joiner_of(long_tasks[i]);
+      const State<Fold, 1> state = join_together(joiner, tables);
+      if (share == 0) finish_join(side, joiner, state);
+      __syncthreads();
+    }
+    __syncthreads();
+  }
+}
+
+template <class Name>
+__global__ void __launch_bounds__(kJoinThreads)
+    join_parts(Side<Name> side, List list, Parts<Rule<Name>> parts, Cuts cuts) {
+  wait_for_kernel_before();
+  let_kernel_after_start();
+  join_all(side, list, parts, cuts);
+}
+// As many as there may be segments of several pieces, as far as they fill a GPU, but at least one.
+inline uint32_t join_blocks(const Pieces& list, int32_t d) {
+  const int64_t tasks = ((int64_t{list.n} >> list.piece_bits) + 1) * ((int64_t{d} + kJoinColumns - 1) / kJoinColumns);
+  return static_cast<uint32_t>(tasks < kJoinBlocks ? tasks : kJoinBlocks);
+}
+
+}  // namespace
+}  // namespace baracuda::segment

@@ -39,7 +39,7 @@ constexpr bool is_written(const Pointer&) {
 }
 
 // Which tensors have a row for each row rather than for each segment.
-template <class Name>
+template <class Tag>
 struct Rows {
   static constexpr bool kInput = true, kOutput = false, kGradOutput = false;
 };
@@ -57,7 +57,7 @@ struct Rows<rule::SoftmaxGradient<T>> {
 };
 
 // The tensors that a rule calls x, y, s and t.
-template <class Name>
+template <class Tag>
 struct Roles {
   template <class Block>
   static void fill(const Block& a, const void** rows, const void** segments) {
@@ -89,17 +89,17 @@ Status check_arg(const Problem& p) {
   return check_count("arg", CheckedCount(sizeof(I)).times(p.num_segments).times(p.d), &numel);
 }
 
-template <class Name, typename I, Form kForm, class Block>
+template <class Tag, typename I, Form kForm, class Block>
 struct Op {
   using Arguments = Block;
   using Problem = segment::Problem;
-  using Buffers = segment::Buffers<Name>;
-  using T = typename Name::Element;
+  using Buffers = segment::Buffers<Tag>;
+  using T = typename Tag::Element;
 
   static Status make_problem(const Block& a, Problem* problem) {
     const bool backward = !std::is_same_v<decltype(grad_output_of(a, 0)), std::nullptr_t>;
-    const char* rows = backward ? "grad_input" : Rows<Name>::kInput ? "input" : "output";
-    const char* segments = backward ? "grad_output" : Rows<Name>::kInput ? "output" : "input";
+    const char* rows = backward ? "grad_input" : Rows<Tag>::kInput ? "input" : "output";
+    const char* segments = backward ? "grad_output" : Rows<Tag>::kInput ? "output" : "input";
     if constexpr (kForm == Form::kOffsets) {
       BARACUDA_RETURN_IF_FAILED(segment::make_problem("num_rows", a.num_rows, a.embedding_dim, a.num_segments, kForm,
                                                       sizeof(T), rows, segments, problem));
@@ -122,12 +122,12 @@ struct Op {
     const auto output = output_of(a, 0);
     const auto arg = arg_of(a, 0);
     const auto grad_input = grad_input_of(a, 0);
-    if (is_read(grad_output)) put("grad_output", grad_output, numel(Rows<Name>::kGradOutput), sizeof(T), false);
-    if (is_read(input)) put("input", input, numel(Rows<Name>::kInput), sizeof(T), false);
-    if (is_read(output)) put("output", output, numel(Rows<Name>::kOutput), sizeof(T), false);
+    if (is_read(grad_output)) put("grad_output", grad_output, numel(Rows<Tag>::kGradOutput), sizeof(T), false);
+    if (is_read(input)) put("input", input, numel(Rows<Tag>::kInput), sizeof(T), false);
+    if (is_read(output)) put("output", output, numel(Rows<Tag>::kOutput), sizeof(T), false);
     if (is_read(arg)) put("arg", arg, p.segment_numel, sizeof(I), false);
     put(kForm == Form::kOffsets ? "offsets" : "segment_ids", index(a), p.index_numel(), sizeof(I), false);
-    if (is_written(output)) put("output", output, numel(Rows<Name>::kOutput), sizeof(T), true);
+    if (is_written(output)) put("output", output, numel(Rows<Tag>::kOutput), sizeof(T), true);
     if (is_written(arg)) put("arg", arg, p.segment_numel, sizeof(I), true);
     if (is_written(grad_input)) put("grad_input", grad_input, p.row_numel, sizeof(T), true);
     return found;
@@ -137,7 +137,7 @@ struct Op {
 
   // The means of the frozen ABI are called with a count for each segment, and always with some workspace.
   static size_t least_workspace(const Problem& p) {
-    constexpr bool kMean = std::is_same_v<Name, rule::Mean<T>> || std::is_same_v<Name, rule::MeanGradient<T>>;
+    constexpr bool kMean = std::is_same_v<Tag, rule::Mean<T>> || std::is_same_v<Tag, rule::MeanGradient<T>>;
     return kMean && kForm != Form::kOffsets && p.num_segments > 0 ? sizeof(int32_t) * p.num_segments
                                                                   : workspace_size(p);
   }
@@ -145,13 +145,13 @@ struct Op {
   static Status launch(const Problem& p, const Block& a, void* workspace, Stream stream) {
     const void* rows[2] = {};
     const void* segments[2] = {};
-    Roles<Name>::fill(a, rows, segments);
+    Roles<Tag>::fill(a, rows, segments);
     Buffers buffers{};
     for (int i = 0; i < 2; ++i) {
       buffers.rows[i] = static_cast<const T*>(rows[i]), buffers.segments[i] = static_cast<const T*>(segments[i]);
     }
     buffers.index = index(a), buffers.wide_index = sizeof(I) == 8;
-    if constexpr (Rule<Name>::kKind == Kind::kReduce) buffers.of_no_rows = Rule<Name>::of_no_rows();
+    if constexpr (Rule<Tag>::kKind == Kind::kReduce) buffers.of_no_rows = Rule<Tag>::of_no_rows();
     set_results(a, buffers);
     return segment::launch(p, buffers, workspace, stream);
   }

@@ -4,6 +4,7 @@
 
 #include "core/checked.h"
 #include "core/cuda_launch.cuh"
+#include "core/cuda_warp.cuh"
 #include "ops/roi_align/tables.h"
 
 namespace baracuda::roi_align {
@@ -18,7 +19,6 @@ constexpr int kTableThreads = 32;
 template <typename T, class Visit>
 __device__ void tabulate_axis(const Axis<T>& axis, int32_t bins, BinEntry* entries, T* weights, int64_t capacity,
                               PixelRange* touched, const Visit& visit) {
-  constexpr unsigned kAll = 0xffffffffu;
   const int lane = static_cast<int>(threadIdx.x) % kTableThreads;
   int64_t used = 0;
   PixelRange all = no_pixels();
@@ -30,7 +30,7 @@ __device__ void tabulate_axis(const Axis<T>& axis, int32_t bins, BinEntry* entri
     const int32_t count = alone_too_wide ? 0 : static_cast<int32_t>(weights_of(pixels));
     int32_t end = count;
     for (int step = 1; step < kTableThreads; step *= 2) {
-      const int32_t before = __shfl_up_sync(kAll, end, step);
+      const int32_t before = __shfl_up_sync(kFullWarp, end, step);
       if (lane >= step) end += before;
     }
     const bool fits = !alone_too_wide && used + end <= capacity;
@@ -38,16 +38,16 @@ __device__ void tabulate_axis(const Axis<T>& axis, int32_t bins, BinEntry* entri
     if (bin < bins) entries[bin] = {pixels, at};
     all = join(all, pixels);
     // The weights of these bins, all of them in one flat loop.
-    const int32_t total = __shfl_sync(kAll, end, kTableThreads - 1);
+    const int32_t total = __shfl_sync(kFullWarp, end, kTableThreads - 1);
     for (int32_t flat = lane; flat < ((total + kTableThreads - 1) & ~(kTableThreads - 1)); flat += kTableThreads) {
       int owner = 0;
       for (int step = kTableThreads / 2; step > 0; step /= 2) {
-        if (flat >= __shfl_sync(kAll, end, owner + step - 1)) owner += step;
+        if (flat >= __shfl_sync(kFullWarp, end, owner + step - 1)) owner += step;
       }
-      const int32_t owner_first = __shfl_sync(kAll, pixels.first, owner);
-      const int32_t owner_last = __shfl_sync(kAll, pixels.last, owner);
-      const int32_t owner_at = __shfl_sync(kAll, at, owner);
-      const int32_t owner_begin = __shfl_sync(kAll, end - count, owner);
+      const int32_t owner_first = __shfl_sync(kFullWarp, pixels.first, owner);
+      const int32_t owner_last = __shfl_sync(kFullWarp, pixels.last, owner);
+      const int32_t owner_at = __shfl_sync(kFullWarp, at, owner);
+      const int32_t owner_begin = __shfl_sync(kFullWarp, end - count, owner);
       const int32_t k = flat - owner_begin;
       const int32_t pixel = first_in_group(owner_first) + k;
       T weight = T(0);
@@ -60,7 +60,7 @@ __device__ void tabulate_axis(const Axis<T>& axis, int32_t bins, BinEntry* entri
     used += total;
   }
   for (int step = kTableThreads / 2; step > 0; step /= 2) {
-    const PixelRange other{__shfl_xor_sync(kAll, all.first, step), __shfl_xor_sync(kAll, all.last, step)};
+    const PixelRange other{__shfl_xor_sync(kFullWarp, all.first, step), __shfl_xor_sync(kFullWarp, all.last, step)};
     all = join(all, other);
   }
   if (lane == 0) *touched = all;

@@ -7,16 +7,16 @@
 namespace baracuda::segment {
 namespace {
 
-template <class Name>
+template <class Tag>
 constexpr bool is_map() {
-  return Rule<Name>::kKind == Kind::kMap;
+  return Rule<Tag>::kKind == Kind::kMap;
 }
 
 // A rule that needs no other row: no order either, at most the segments' numbers of rows.
-template <class Name>
+template <class Tag>
 struct Mapping {
-  using Map = Rule<Name>;
-  using T = typename Name::Element;
+  using Map = Rule<Tag>;
+  using T = typename Tag::Element;
   Problem p;
   WorkspaceLayout layout;
   int32_t* counts;  // [num_segments]
@@ -40,7 +40,7 @@ struct Mapping {
   }
 
   template <typename I>
-  Status run(const Buffers<Name>& b, const I* index) const {
+  Status run(const Buffers<Tag>& b, const I* index) const {
     const Mapping& self = *this;
     if (Map::kCounts && p.form != Form::kOffsets) {
       parallel_for(p.num_segments, kPartElements, [&self](int64_t key) { self.counts[key] = 0; });
@@ -71,14 +71,14 @@ struct Mapping {
   }
 };
 
-template <class Name>
-Status run(const Problem& p, const Buffers<Name>& b, void* workspace) {
-  if constexpr (is_map<Name>()) {
-    const Mapping<Name> mapping(p, workspace);
+template <class Tag>
+Status run(const Problem& p, const Buffers<Tag>& b, void* workspace) {
+  if constexpr (is_map<Tag>()) {
+    const Mapping<Tag> mapping(p, workspace);
     return b.wide_index ? mapping.run(b, static_cast<const int64_t*>(b.index))
                         : mapping.run(b, static_cast<const int32_t*>(b.index));
   } else {
-    return Folding<Name>(p, workspace).run(b);
+    return Folding<Tag>(p, workspace).run(b);
   }
 }
 
@@ -90,19 +90,19 @@ BARACUDA_SEGMENT_RULES(BARACUDA_PROVIDE)
 
 #if defined(BARACUDA_CPU_ISA_IS_PORTABLE)
 namespace {
-template <class Name>
+template <class Tag>
 size_t bytes_of(const Problem& p) {
-  if constexpr (is_map<Name>()) {
-    return Mapping<Name>(p, nullptr).layout.bytes();
+  if constexpr (is_map<Tag>()) {
+    return Mapping<Tag>(p, nullptr).layout.bytes();
   } else {
-    return Folding<Name>(p, nullptr).layout.bytes();
+    return Folding<Tag>(p, nullptr).layout.bytes();
   }
 }
 }  // namespace
 
 template <class Buffers>
 size_t workspace_size(const Problem& problem) {
-  return bytes_of<typename Buffers::Rule>(problem);
+  return bytes_of<typename Buffers::Tag>(problem);
 }
 
 #define BARACUDA_PROVIDE(RULE, T) template size_t workspace_size<Buffers<rule::RULE<T>>>(const Problem&);

@@ -65,7 +65,7 @@ struct Lanes {
 };
 
 // The ranks [begin, end), all of one segment, in the columns [column, column + count).
-struct Part {
+struct RankBlock {
   int32_t begin, end;
   int64_t column;
   int32_t count;
@@ -88,10 +88,10 @@ inline void store_row_index(void* rows, bool wide, int64_t at, int64_t row) {
 }
 
 // One call of a rule that keeps something of a segment's rows.
-template <class Name>
+template <class Tag>
 struct Folding {
-  using Fold = Rule<Name>;
-  using T = typename Name::Element;
+  using Fold = Rule<Tag>;
+  using T = typename Tag::Element;
   using Kept = Lanes<Fold, T>;
   static constexpr bool kReduces = Fold::kKind == Kind::kReduce;
 
@@ -102,16 +102,16 @@ struct Folding {
   // anywhere, so that nobody writes the other part soon.
   bool streams = false;
   WorkspaceLayout layout;
-  Orderer orderer;
+  RowSorter sorter;
   Parts<Fold> parts;
-  Buffers<Name> b{};
+  Buffers<Tag> b{};
   List list{};
 
   Folding(const Problem& p, void* workspace)
       : d(p.d),
         num_segments(p.num_segments),
         window(kShortestWindow),
-        orderer(p, layout, workspace),
+        sorter(p, layout, workspace),
         parts(p, layout, workspace) {
     while (window < kLongestWindow && p.n / (2 * window) >= kEnoughWindows) window *= 2;
   }
@@ -136,7 +136,7 @@ struct Folding {
     }
   }
 
-  void fold(const Part& part, Kept& kept) const {
+  void fold(const RankBlock& part, Kept& kept) const {
     const int32_t last = list.n - 1;
     for (int32_t rank = part.begin; rank < part.end; ++rank) {
       fetch_row(x(rank + kRowsAhead < last ? rank + kRowsAhead : last, part.column), part.count);
@@ -145,14 +145,14 @@ struct Folding {
   }
 
   // What becomes of a whole segment's state.
-  void finish(int32_t key, const Part& part, const Kept& kept) const {
+  void finish(int32_t key, const RankBlock& part, const Kept& kept) const {
     if constexpr (kReduces) {
       finish_segment(key, part, kept);
     } else {
       finish_rows(key, part, kept);
     }
   }
-  void finish_segment(int32_t key, const Part& part, const Kept& kept) const {
+  void finish_segment(int32_t key, const RankBlock& part, const Kept& kept) const {
     const int64_t at = key * d + part.column;
     T* __restrict__ output = b.result + at;
     const int32_t rows = list.length(key);
@@ -162,7 +162,7 @@ struct Folding {
       for (int32_t k = 0; k < part.count; ++k) store_row_index(b.result_arg, b.wide_index, at + k, kept.second[k]);
     }
   }
-  void finish_rows(int32_t key, const Part& part, const Kept& kept) const {
+  void finish_rows(int32_t key, const RankBlock& part, const Kept& kept) const {
     // Rules without a tensor of segments are given any values.
     const T* s = Fold::kSegments > 0 ? b.segments[0] + key * d + part.column : x(part.begin, part.column);
     for (int32_t rank = part.begin; rank < part.end; ++rank) {
@@ -196,7 +196,7 @@ struct Folding {
       while (next < end && next - piece < list.piece_rows() && list.key(next) == key) ++next;
       const bool begins = list.begins[key] == piece, ends = next == list.n || list.key(next) != key;
       for_each_block(first_column, end_column, [&](int64_t column, int32_t count) {
-        const Part part{piece, next, column, count};
+        const RankBlock part{piece, next, column, count};
         if (key == num_segments) {
           drop(part);
           return;
@@ -212,7 +212,7 @@ struct Folding {
     }
     if (streams) end_stream();
   }
-  void drop(const Part& part) const {
+  void drop(const RankBlock& part) const {
     if constexpr (!kReduces) {
       for (int32_t rank = part.begin; rank < part.end; ++rank) {
         T* result = b.result + list.row(rank) * d + part.column;
@@ -261,13 +261,13 @@ struct Folding {
     if (streams) end_stream();
   }
 
-  Status run(const Buffers<Name>& buffers) {
+  Status run(const Buffers<Tag>& buffers) {
     b = buffers;
     const int64_t row_bytes = d * static_cast<int64_t>(sizeof(T));
-    streams = !kReduces && row_bytes * orderer.rows() >= kStreamedBytes && row_bytes % kCacheLine == 0 &&
+    streams = !kReduces && row_bytes * sorter.rows() >= kStreamedBytes && row_bytes % kCacheLine == 0 &&
               reinterpret_cast<uintptr_t>(b.result) % kCacheLine == 0;
-    list = b.wide_index ? orderer.order(static_cast<const int64_t*>(b.index), parts.piece_bits)
-                        : orderer.order(static_cast<const int32_t*>(b.index), parts.piece_bits);
+    list = b.wide_index ? sorter.order(static_cast<const int64_t*>(b.index), parts.piece_bits)
+                        : sorter.order(static_cast<const int32_t*>(b.index), parts.piece_bits);
     const Folding& self = *this;
     const auto task = [&self](auto member) {
       return [&self, member](int64_t at, int64_t first, int64_t end) { (self.*member)(at, first, end); };

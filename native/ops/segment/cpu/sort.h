@@ -23,9 +23,9 @@ struct Digit {
   int32_t of(int32_t key) const { return (key >> shift) & ((1 << bits) - 1); }
 };
 
-class Orderer {
+class RowSorter {
  public:
-  Orderer(const Problem& p, WorkspaceLayout& layout, void* workspace)
+  RowSorter(const Problem& p, WorkspaceLayout& layout, void* workspace)
       : n_(p.n), num_segments_(p.num_segments), form_(p.form) {
     int32_t key_bits = 0;
     while (key_bits < 31 && num_segments_ >> key_bits != 0) ++key_bits;

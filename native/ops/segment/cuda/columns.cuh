@@ -4,6 +4,7 @@
 #pragma once
 
 #include "core/cuda_launch.cuh"
+#include "core/cuda_warp.cuh"
 #include "core/dtype.h"
 #include "ops/segment/launch.h"
 #include "ops/segment/math.h"
@@ -92,8 +93,8 @@ inline int columns_per_access(int32_t d, size_t element_bytes, uintptr_t address
 }
 
 // The addresses, or'ed, of all tensors of columns that are read or written by several columns at once.
-template <class Name>
-uintptr_t addresses_of(const Buffers<Name>& b) {
+template <class Tag>
+uintptr_t addresses_of(const Buffers<Tag>& b) {
   uintptr_t all = reinterpret_cast<uintptr_t>(b.result);
   for (int i = 0; i < 2; ++i) {
     all |= reinterpret_cast<uintptr_t>(b.rows[i]) | reinterpret_cast<uintptr_t>(b.segments[i]);
@@ -135,9 +136,34 @@ __device__ __forceinline__ void store_row_index(void* rows, bool wide, int64_t a
   }
 }
 
-inline Status enqueue_zeros(void* memory, size_t bytes, Stream stream) {
-  const cudaError_t error = cudaMemsetAsync(memory, 0, bytes, static_cast<cudaStream_t>(stream));
-  return error == cudaSuccess ? Status::kOk : cuda_failure(error, "segment memset");
+// The ids or offsets of a call.
+template <class Tag>
+Index index_of(const Problem& p, const Buffers<Tag>& b) {
+  return Index(b.index, b.wide_index, p.num_segments);
+}
+
+// Rules that read rows once and are cheap to compute are limited by memory and take as many columns as an access holds;
+// the registers of the others hold two.
+template <class Tag>
+constexpr int most_columns() {
+  using Fold = Rule<Tag>;
+  if constexpr (Fold::kKind == Kind::kReduce) {
+    return std::is_same_v<typename Fold::First, typename Fold::Second> ? 2 : 4;
+  } else {
+    return Fold::kAnyGrouping && !Fold::kReadsRowsAgain ? 4 : 2;
+  }
+}
+
+// Calls enqueue<V>() for the columns that a lane takes at once, at most `most`.
+template <class Tag, class Enqueue>
+Status with_columns(const Problem& p, const Buffers<Tag>& b, int most, const Enqueue& enqueue) {
+  using T = typename Tag::Element;
+  const int columns = columns_per_access(p.d, sizeof(T), addresses_of(b), most);
+  constexpr int kMost = sizeof(T) <= 4 ? most_columns<Tag>() : 2;
+  if constexpr (kMost == 4) {
+    if (columns == 4) return enqueue(std::integral_constant<int, 4>());
+  }
+  return columns == 1 ? enqueue(std::integral_constant<int, 1>()) : enqueue(std::integral_constant<int, 2>());
 }
 
 }  // namespace

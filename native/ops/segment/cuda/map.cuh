@@ -4,6 +4,7 @@
 #pragma once
 
 #include "core/cuda_launch.cuh"
+#include "core/cuda_zeros.cuh"
 #include "core/workspace.h"
 #include "ops/segment/cuda/columns.cuh"
 #include "ops/segment/cuda/offsets.cuh"
@@ -48,12 +49,6 @@ struct Tallies {
   }
 };
 
-// By a kernel, not by a memset: the count is a dependent launch.
-__global__ void __launch_bounds__(kCountThreads) clear_counts(int32_t num_segments, int32_t* counts) {
-  let_kernel_after_start();
-  for (int64_t key = grid_thread(); key < num_segments; key += grid_threads()) counts[key] = 0;
-}
-
 // The first launch of the call, which clears the counts, began after the ids were there: all that touches no count is
 // done beside it.
 __global__ void __launch_bounds__(kCountThreads) count_rows(Index ids, int32_t n, int32_t* counts) {
@@ -91,14 +86,14 @@ __device__ __forceinline__ int32_t key_of_row(const Index& ids, int32_t n, int64
 }
 
 // Blocks a multiprocessor, hence registers a thread; 0 leaves that to the compiler.
-template <class Name, Lookup kLookup>
-constexpr int kMapBlocks = kLookup == Lookup::kIds ? 0 : sizeof(typename Name::Element) > 4 ? 4 : 5;
+template <class Tag, Lookup kLookup>
+constexpr int kMapBlocks = kLookup == Lookup::kIds ? 0 : sizeof(typename Tag::Element) > 4 ? 4 : 5;
 
-template <class Name, int V, Lookup kLookup>
-__global__ void __launch_bounds__(kMapThreads, (kMapBlocks<Name, kLookup>))
-    map_rows(Index index, int32_t n, int32_t d, int32_t lanes, const int32_t* counts, Buffers<Name> b) {
-  using Map = Rule<Name>;
-  using T = typename Name::Element;
+template <class Tag, int V, Lookup kLookup>
+__global__ void __launch_bounds__(kMapThreads, (kMapBlocks<Tag, kLookup>))
+    map_rows(Index index, int32_t n, int32_t d, int32_t lanes, const int32_t* counts, Buffers<Tag> b) {
+  using Map = Rule<Tag>;
+  using T = typename Tag::Element;
   wait_for_kernel_before();
   let_kernel_after_start();
   // `lanes` threads share a row and go through its columns.
@@ -166,19 +161,19 @@ __global__ void __launch_bounds__(kMapThreads, (kMapBlocks<Name, kLookup>))
       // Each of a row's threads looks for one row.
       const int32_t lane = threadIdx.x % 32, own = offsets.find(shared, first + lane % kMapRows * rows);
 #pragma unroll
-      for (int u = 0; u < kMapRows; ++u) keys[u] = __shfl_sync(0xffffffffu, own, (lane & -lanes) + u);
+      for (int u = 0; u < kMapRows; ++u) keys[u] = __shfl_sync(kFullWarp, own, (lane & -lanes) + u);
       map_tile(first, keys);
     }
   }
 }
 
-template <class Name>
-struct MapPlan {
-  using Map = Rule<Name>;
+template <class Tag>
+struct MapScratch {
+  using Map = Rule<Tag>;
   WorkspaceLayout layout;
   int32_t* counts;  // [num_segments]
 
-  MapPlan(const Problem& p, void* workspace) {
+  MapScratch(const Problem& p, void* workspace) {
     const bool counts_ids = Map::kCounts && p.form != Form::kOffsets;
     counts = workspace_array<int32_t>(workspace, layout.reserve<int32_t>(counts_ids ? p.num_segments : 0));
   }
@@ -187,8 +182,8 @@ struct MapPlan {
 // Blocks that are enough for any GPU.
 constexpr int64_t kManyBlocks = 4096;
 
-template <Lookup kLookup, int V, class Name>
-Status enqueue_map(const Problem& p, int32_t lanes, const Index& index, const Buffers<Name>& b, const int32_t* counts,
+template <Lookup kLookup, int V, class Tag>
+Status enqueue_map(const Problem& p, int32_t lanes, const Index& index, const Buffers<Tag>& b, const int32_t* counts,
                    Stream stream) {
   const int64_t tile = kMapThreads / lanes * kMapRows;
   // What a block reads of all offsets serves twice as many rows, if that leaves enough blocks.
@@ -196,7 +191,7 @@ Status enqueue_map(const Problem& p, int32_t lanes, const Index& index, const Bu
                     : kLookup == Lookup::kOffsets && p.n > kManyBlocks * tile ? 2
                                                                                  : 1;
   const uint32_t blocks = blocks_for(p.n, tiles * tile);
-  const auto kernel = map_rows<Name, V, kLookup>;
+  const auto kernel = map_rows<Tag, V, kLookup>;
   // The first launch of a call must not overlap what the caller enqueued before.
   return counts != nullptr ? launch_early("segment map kernel", kernel, blocks, kMapThreads, 0, stream, index, p.n,
                                           p.d, lanes, counts, b)
@@ -204,8 +199,8 @@ Status enqueue_map(const Problem& p, int32_t lanes, const Index& index, const Bu
                                            p.d, lanes, counts, b);
 }
 
-template <int V, class Name>
-Status enqueue_map(const Problem& p, const Index& index, const Buffers<Name>& b, const int32_t* counts,
+template <int V, class Tag>
+Status enqueue_map(const Problem& p, const Index& index, const Buffers<Tag>& b, const int32_t* counts,
                    Stream stream) {
   int32_t lanes = 1;
   while (lanes < 32 && lanes * V < p.d) lanes *= 2;
@@ -214,16 +209,14 @@ Status enqueue_map(const Problem& p, const Index& index, const Buffers<Name>& b,
                           : enqueue_map<Lookup::kOffsets, V>(p, lanes, index, b, counts, stream);
 }
 
-template <class Name>
-Status enqueue_map(const Problem& p, const Buffers<Name>& b, void* workspace, Stream stream) {
-  using T = typename Name::Element;
-  const Index index(b.index, b.wide_index, p.num_segments);
+template <class Tag>
+Status enqueue_map(const Problem& p, const Buffers<Tag>& b, void* workspace, Stream stream) {
+  using T = typename Tag::Element;
+  const Index index = index_of(p, b);
   int32_t* counts = nullptr;
-  if (Rule<Name>::kCounts && p.form != Form::kOffsets) {
-    counts = MapPlan<Name>(p, workspace).counts;
-    BARACUDA_RETURN_IF_FAILED(launch_kernel("segment clear kernel", clear_counts,
-                                            blocks_for(p.num_segments, kCountThreads), kCountThreads, 0, stream,
-                                            p.num_segments, counts));
+  if (Rule<Tag>::kCounts && p.form != Form::kOffsets) {
+    counts = MapScratch<Tag>(p, workspace).counts;
+    BARACUDA_RETURN_IF_FAILED(enqueue_zeros_early(counts, p.num_segments * sizeof(int32_t), stream));
     BARACUDA_RETURN_IF_FAILED(launch_early("segment count kernel", count_rows,
                                            blocks_for(p.n, kCountThreads * kCountRows), kCountThreads, 0, stream,
                                            index, p.n, counts));

@@ -142,7 +142,7 @@ struct OffsetKeys {
     while (search.open()) {
       const Bisection mine = after(search, lane > 0 ? lane : 1);
       const bool upwards = mine.open() && index[mine.middle()] <= row;
-      const uint32_t all_upwards = __ballot_sync(0xffffffffu, upwards);
+      const uint32_t all_upwards = __ballot_sync(kFullWarp, upwards);
       for (uint32_t place = 1; place < 32;) {
         const uint32_t mine_upwards = all_upwards >> place & 1;
         search.halve(mine_upwards != 0);

@@ -5,9 +5,10 @@
 #pragma once
 
 #include "core/cuda_launch.cuh"
-#include "ops/segment/cuda/list/distribute.cuh"
+#include "core/cuda_zeros.cuh"
+#include "ops/segment/cuda/batch.cuh"
 #include "ops/segment/cuda/join/join.cuh"
-#include "ops/segment/cuda/sort/rows.cuh"
+#include "ops/segment/cuda/sort/begins.cuh"
 
 namespace baracuda::segment {
 namespace {
@@ -24,7 +25,7 @@ constexpr int kProbes = 7;
 
 // The rows as they lie: a rank is a row. Where offsets are not in order all answers are still ranks and segments that
 // exist, but no more.
-struct RowsInOrder : Pieces {
+struct PresortedRows : Pieces {
   Index offsets;       // [num_segments + 1]: first row of a segment; where the last one ends
   uint32_t* findings;  // [kFindings]
 
@@ -56,14 +57,14 @@ struct RowsInOrder : Pieces {
 };
 
 // How the work is shared out: blocks for windows of a piece's length, then blocks for segments.
-struct OrderedShape {
+struct PresortedShape {
   int32_t lane_bits;      // of a group
   int32_t column_blocks;  // of lanes * V columns
   int32_t key_bits;       // consecutive segments of a group
   int64_t window_tasks;   // blocks, without a limit to their number
   int64_t tasks;          // these and those for segments
 
-  OrderedShape(const Pieces& list, int32_t d, int columns, bool reduces) : lane_bits(0), key_bits(0) {
+  PresortedShape(const Pieces& list, int32_t d, int columns, bool reduces) : lane_bits(0), key_bits(0) {
     while (lane_bits < 5 && (columns << lane_bits) < d) ++lane_bits;
     const int64_t block_columns = int64_t{columns} << lane_bits;
     column_blocks = static_cast<int32_t>((d + block_columns - 1) / block_columns);
@@ -90,7 +91,7 @@ struct OrderedShape {
 // Calls visit(key, begin, end) for the pieces that a window of a piece's length is responsible for: of a segment of
 // several pieces the one that holds the window's first rank, and the last one if no window begins in it.
 template <class Visit>
-__device__ __forceinline__ void for_each_piece(const RowsInOrder& list, int32_t window_begin, const Visit& visit) {
+__device__ __forceinline__ void for_each_piece(const PresortedRows& list, int32_t window_begin, const Visit& visit) {
   const int32_t key = list.key(window_begin), rows = list.piece_rows();
   if (key == list.num_segments) return;
   const int32_t first = list.begin(key), end = list.end(key);
@@ -104,79 +105,79 @@ __device__ __forceinline__ void for_each_piece(const RowsInOrder& list, int32_t 
   }
 }
 
-template <int V, class Name>
-__device__ __forceinline__ void fill_segment(const Side<Name>& side, int32_t key, int32_t column) {
-  using T = typename Name::Element;
+template <int V, class Tag>
+__device__ __forceinline__ void fill_segment(const Call<Tag>& call, int32_t key, int32_t column) {
+  using T = typename Tag::Element;
   Columns<T, V> values;
 #pragma unroll
-  for (int k = 0; k < V; ++k) values.at[k] = side.of_no_rows;
-  store<V>(side.result + side.place(key, column), values);
-  if (side.result_arg == nullptr) return;
+  for (int k = 0; k < V; ++k) values.at[k] = call.of_no_rows;
+  store<V>(call.result + call.place(key, column), values);
+  if (call.result_arg == nullptr) return;
 #pragma unroll
-  for (int k = 0; k < V; ++k) store_row_index(side.result_arg, side.wide, side.place(key, column) + k, -1);
+  for (int k = 0; k < V; ++k) store_row_index(call.result_arg, call.wide, call.place(key, column) + k, -1);
 }
 
 // The rows of a short segment arrive in two trips that overlap, unless that takes more registers than there are.
-template <class Name, int V>
+template <class Tag, int V>
 constexpr bool kOverlapsTrips =
-    kFetchesAhead<Name> || (Rule<Name>::kRows == 1 && V <= 2 && sizeof(typename Name::Element) * V <= 8);
+    kFetchesAhead<Tag> || (Rule<Tag>::kRows == 1 && V <= 2 && sizeof(typename Tag::Element) * V <= 8);
 // Blocks a multiprocessor, hence registers a thread.
-template <class Name>
-constexpr int kOrderedBlocks = sizeof(typename Name::Element) > 4 ? 8 : 10;
+template <class Tag>
+constexpr int kPresortedBlocks = sizeof(typename Tag::Element) > 4 ? 8 : 10;
 
 // A segment of at most a piece.
-template <int V, class Name>
-__device__ __forceinline__ void fold_segment(const Side<Name>& side, const RowsInOrder& list, int32_t key,
+template <int V, class Tag>
+__device__ __forceinline__ void fold_segment(const Call<Tag>& call, const PresortedRows& list, int32_t key,
                                              int32_t column) {
   const int64_t offset = list.offsets[key], next_offset = list.offsets[int64_t{key} + 1];
   if (next_offset < offset) list.findings[kDescends] = 1;
   const int32_t begin = rank_of_offset(offset, list.n), end = rank_of_offset(next_offset, list.n);
   if (end - begin > list.piece_rows()) return;
   if (end <= begin) {
-    if constexpr (Side<Name>::kReduces) fill_segment<V>(side, key, column);
+    if constexpr (Call<Tag>::kReduces) fill_segment<V>(call, key, column);
     return;
   }
-  Batch<Name, V> batch;
+  Batch<Tag, V> batch;
   int32_t count = end - begin < kRowsInFlight ? end - begin : kRowsInFlight;
-  batch.load(side, list, begin, count, column);
-  const auto segment = side.template of_segment<V>(key, column);
-  auto state = state_of_none<Rule<Name>, V>();
-  const int32_t at = fold_ranks<kOverlapsTrips<Name, V>>(side, list, begin, end, column, batch, count, state);
-  if constexpr (Side<Name>::kReduces) {
-    side.template finish_segment<V>(key, column, state, end - begin);
+  batch.load(call, list, begin, count, column);
+  const auto segment = call.template of_segment<V>(key, column);
+  auto state = state_of_none<Rule<Tag>, V>();
+  const int32_t at = fold_ranks<kOverlapsTrips<Tag, V>>(call, list, begin, end, column, batch, count, state);
+  if constexpr (Call<Tag>::kReduces) {
+    call.template finish_segment<V>(key, column, state, end - begin);
   } else {
-    finish_ranks(side, list, begin, at, column, batch, count, state, segment);
+    finish_ranks(call, list, begin, at, column, batch, count, state, segment);
   }
 }
 
 // The pieces of a window, and zeros for its rows that no segment has.
-template <int V, class Name>
-__device__ __forceinline__ void fold_window(const Side<Name>& side, const RowsInOrder& list,
-                                            const Parts<Rule<Name>>& parts, const Cuts& cuts, int32_t begin,
+template <int V, class Tag>
+__device__ __forceinline__ void fold_window(const Call<Tag>& call, const PresortedRows& list,
+                                            const Parts<Rule<Tag>>& parts, const CutSegments& cut, int32_t begin,
                                             int32_t column) {
-  if constexpr (!Side<Name>::kReduces) {
+  if constexpr (!Call<Tag>::kReduces) {
     const int32_t end = list.n - begin < list.piece_rows() ? list.n : begin + list.piece_rows();
     const int32_t first = list.begin(0), last = list.end(list.num_segments - 1);
-    for (int32_t row = begin; row < end && row < first; ++row) side.template drop_row<V>(row, column);
-    for (int32_t row = begin > last ? begin : last; row < end; ++row) side.template drop_row<V>(row, column);
+    for (int32_t row = begin; row < end && row < first; ++row) call.template drop_row<V>(row, column);
+    for (int32_t row = begin > last ? begin : last; row < end; ++row) call.template drop_row<V>(row, column);
   }
   for_each_piece(list, begin, [&](int32_t key, int32_t piece, int32_t next) {
-    auto state = state_of_none<Rule<Name>, V>();
-    if constexpr (Side<Name>::kReduces || reads_rows_again<Name>()) {
-      Batch<Name, V> batch;
+    auto state = state_of_none<Rule<Tag>, V>();
+    if constexpr (Call<Tag>::kReduces || reads_rows_again<Tag>()) {
+      Batch<Tag, V> batch;
       int32_t count = next - piece < kRowsInFlight ? next - piece : kRowsInFlight;
-      batch.load(side, list, piece, count, column);
-      fold_ranks<kOverlapsTrips<Name, V>>(side, list, piece, next, column, batch, count, state);
+      batch.load(call, list, piece, count, column);
+      fold_ranks<kOverlapsTrips<Tag, V>>(call, list, piece, next, column, batch, count, state);
     } else {
-      state = zero_rows<V, kRowsInFlight>(side, list, piece, next, column, true);
+      state = zero_rows<V, kRowsInFlight>(call, list, piece, next, column, true);
     }
-    keep_part(parts, cuts, list, side.d, key, piece, list.begin(key) == piece, column, state);
+    keep_part(parts, cut, list, call.d, key, piece, list.begin(key) == piece, column, state);
   });
 }
 
-template <class Name, int V>
-__global__ void __launch_bounds__(kThreads, kOrderedBlocks<Name>)
-    fold_in_order(Side<Name> side, OrderedShape shape, RowsInOrder list, Parts<Rule<Name>> parts, Cuts cuts) {
+template <class Tag, int V>
+__global__ void __launch_bounds__(kThreads, kPresortedBlocks<Tag>)
+    fold_presorted(Call<Tag> call, PresortedShape shape, PresortedRows list, Parts<Rule<Tag>> parts, CutSegments cut) {
   wait_for_kernel_before();
   let_kernel_after_start();
   const int32_t lane = static_cast<int32_t>(threadIdx.x) & ((1 << shape.lane_bits) - 1);
@@ -185,18 +186,18 @@ __global__ void __launch_bounds__(kThreads, kOrderedBlocks<Name>)
     const int64_t task = takes_window ? block : block - shape.window_tasks;
     const int64_t at = shape.column_blocks == 1 ? task : task / shape.column_blocks;
     const int64_t column = (((task - at * shape.column_blocks) << shape.lane_bits) + lane) * V;
-    if (column >= side.d) continue;
+    if (column >= call.d) continue;
     const int64_t group = at * shape.groups() + (threadIdx.x >> shape.lane_bits);
     if (takes_window) {
       const int64_t begin = group << list.piece_bits;
       if (begin < list.n) {
-        fold_window<V>(side, list, parts, cuts, static_cast<int32_t>(begin), static_cast<int32_t>(column));
+        fold_window<V>(call, list, parts, cut, static_cast<int32_t>(begin), static_cast<int32_t>(column));
       }
     } else {
       const int64_t end = (group + 1) << shape.key_bits;
 #pragma unroll 1
       for (int64_t key = group << shape.key_bits; key < end && key < list.num_segments; ++key) {
-        fold_segment<V>(side, list, static_cast<int32_t>(key), static_cast<int32_t>(column));
+        fold_segment<V>(call, list, static_cast<int32_t>(key), static_cast<int32_t>(column));
       }
     }
   }
@@ -204,28 +205,28 @@ __global__ void __launch_bounds__(kThreads, kOrderedBlocks<Name>)
 
 // Joins what there is to join. What is said to be in order and is not has all its rows dropped, whatever was written
 // before.
-template <class Name>
+template <class Tag>
 __global__ void __launch_bounds__(kJoinThreads)
-    join_parts_in_order(Side<Name> side, RowsInOrder list, Parts<Rule<Name>> parts, Cuts cuts) {
+    join_presorted_parts(Call<Tag> call, PresortedRows list, Parts<Rule<Tag>> parts, CutSegments cut) {
   wait_for_kernel_before();
   let_kernel_after_start();
-  using T = typename Name::Element;
+  using T = typename Tag::Element;
   if (list.findings[kDescends] != 0) {
-    constexpr bool kReduces = Side<Name>::kReduces;
-    const int64_t numel = int64_t{kReduces ? list.num_segments : list.n} * side.d;
+    constexpr bool kReduces = Call<Tag>::kReduces;
+    const int64_t numel = int64_t{kReduces ? list.num_segments : list.n} * call.d;
     for (int64_t i = grid_thread(); i < numel; i += grid_threads()) {
-      side.result[i] = kReduces ? side.of_no_rows : T{};
-      if (kReduces && side.result_arg != nullptr) store_row_index(side.result_arg, side.wide, i, -1);
+      call.result[i] = kReduces ? call.of_no_rows : T{};
+      if (kReduces && call.result_arg != nullptr) store_row_index(call.result_arg, call.wide, i, -1);
     }
   } else {
-    join_all(side, list, parts, cuts);
+    join_segments(call, list, parts, cut);
   }
 }
 
 // Writes the rows of segments of several pieces.
-template <class Name, int V>
-__global__ void __launch_bounds__(kThreads, kOrderedBlocks<Name>)
-    finish_in_order(Side<Name> side, OrderedShape shape, RowsInOrder list, Parts<Rule<Name>> parts) {
+template <class Tag, int V>
+__global__ void __launch_bounds__(kThreads, kPresortedBlocks<Tag>)
+    finish_presorted(Call<Tag> call, PresortedShape shape, PresortedRows list, Parts<Rule<Tag>> parts) {
   wait_for_kernel_before();
   let_kernel_after_start();
   if (list.findings[kDescends] != 0 || list.findings[kCut] == 0) return;
@@ -234,46 +235,39 @@ __global__ void __launch_bounds__(kThreads, kOrderedBlocks<Name>)
     const int64_t at = shape.column_blocks == 1 ? task : task / shape.column_blocks;
     const int64_t place = (((task - at * shape.column_blocks) << shape.lane_bits) + lane) * V;
     const int64_t window = (at * shape.groups() + (threadIdx.x >> shape.lane_bits)) << list.piece_bits;
-    if (place >= side.d || window >= list.n) continue;
+    if (place >= call.d || window >= list.n) continue;
     const int32_t column = static_cast<int32_t>(place);
     for_each_piece(list, static_cast<int32_t>(window), [&](int32_t key, int32_t piece, int32_t next) {
-      const auto state = load_part<V>(parts, list.slot(list.begin(key), true) * side.d + column);
-      const auto segment = side.template of_segment<V>(key, column);
+      const auto state = load_part<V>(parts, list.slot(list.begin(key), true) * call.d + column);
+      const auto segment = call.template of_segment<V>(key, column);
 #pragma unroll 1
       for (int32_t row = piece; row < next; row += kRowsInFlight) {
-        Batch<Name, V> batch;
+        Batch<Tag, V> batch;
         const int32_t count = next - row < kRowsInFlight ? next - row : kRowsInFlight;
-        batch.load(side, list, row, count, column);
-        batch.finish(side, list, state, segment, row, count, column);
+        batch.load(call, list, row, count, column);
+        batch.finish(call, list, state, segment, row, count, column);
       }
     });
   }
 }
 
-// A launch of its own, because the next one may then start before it ends.
-__global__ void __launch_bounds__(32) clear_findings(uint32_t* findings) {
-  let_kernel_after_start();
-  if (threadIdx.x < kFindings) findings[threadIdx.x] = 0;
-}
-
 // The scratch of one call and what comes before its folds.
-template <class Name>
-struct OrderedPlan {
+template <class Tag>
+struct PresortedScratch {
   WorkspaceLayout layout;
   uint32_t* findings;  // [kFindings]
   int32_t* begins;     // [num_segments + 2], of sorted ids
-  Parts<Rule<Name>> parts;
-  Cuts cuts;
+  Parts<Rule<Tag>> parts;
+  CutSegments cut;
 
-  OrderedPlan(const Problem& p, void* workspace)
+  PresortedScratch(const Problem& p, void* workspace)
       : findings(workspace_array<uint32_t>(workspace, layout.reserve<uint32_t>(kFindings))),
         begins(workspace_array<int32_t>(
             workspace, layout.reserve<int32_t>(p.form == Form::kSorted ? int64_t{p.num_segments} + 2 : 0))),
-        parts(p, layout, workspace), cuts(p, parts.piece_bits, findings + kCut, layout, workspace) {}
+        parts(p, layout, workspace), cut(p, parts.piece_bits, findings + kCut, layout, workspace) {}
 
   Status enqueue_offsets(const Problem& p, const Index& index, Stream stream, Index* offsets) const {
-    BARACUDA_RETURN_IF_FAILED(
-        launch_kernel("segment clear kernel", clear_findings, 1, 32, 0, stream, findings));
+    BARACUDA_RETURN_IF_FAILED(enqueue_zeros_early(findings, kFindings * sizeof(uint32_t), stream));
     *offsets = index;
     if (p.form != Form::kSorted) return Status::kOk;
     *offsets = Index(begins, false, p.num_segments);
@@ -281,22 +275,33 @@ struct OrderedPlan {
   }
 };
 
-template <int V, class Name>
-Status enqueue_in_order(const Side<Name>& side, const RowsInOrder& list, const OrderedPlan<Name>& plan,
+template <int V, class Tag>
+Status enqueue_presorted(const Call<Tag>& call, const PresortedRows& list, const PresortedScratch<Tag>& scratch,
                         Stream stream) {
-  constexpr bool kReduces = Side<Name>::kReduces;
-  const OrderedShape shape(list, side.d, V, kReduces);
-  BARACUDA_RETURN_IF_FAILED(launch_early("segment fold kernel", fold_in_order<Name, V>, blocks_for(shape.tasks, 1),
-                                         kThreads, 0, stream, side, shape, list, plan.parts, plan.cuts));
-  BARACUDA_RETURN_IF_FAILED(launch_early("segment join kernel", join_parts_in_order<Name>, join_blocks(list, side.d),
-                                         kJoinThreads, 0, stream, side, list, plan.parts, plan.cuts));
-  if constexpr (reads_rows_again<Name>()) {
+  constexpr bool kReduces = Call<Tag>::kReduces;
+  const PresortedShape shape(list, call.d, V, kReduces);
+  BARACUDA_RETURN_IF_FAILED(launch_early("segment fold kernel", fold_presorted<Tag, V>, blocks_for(shape.tasks, 1),
+                                         kThreads, 0, stream, call, shape, list, scratch.parts, scratch.cut));
+  BARACUDA_RETURN_IF_FAILED(launch_early("segment join kernel", join_presorted_parts<Tag>, join_blocks(list, call.d),
+                                         kJoinThreads, 0, stream, call, list, scratch.parts, scratch.cut));
+  if constexpr (reads_rows_again<Tag>()) {
     if (list.n > list.piece_rows()) {
-      return launch_early("segment finish kernel", finish_in_order<Name, V>, blocks_for(shape.window_tasks, 1),
-                          kThreads, 0, stream, side, shape, list, plan.parts);
+      return launch_early("segment finish kernel", finish_presorted<Tag, V>, blocks_for(shape.window_tasks, 1),
+                          kThreads, 0, stream, call, shape, list, scratch.parts);
     }
   }
   return Status::kOk;
+}
+
+template <class Tag>
+Status enqueue_presorted(const Problem& p, const Buffers<Tag>& b, void* workspace, Stream stream) {
+  const Index index = index_of(p, b);
+  const PresortedScratch<Tag> scratch(p, workspace);
+  PresortedRows list{{p.n, p.num_segments, scratch.parts.piece_bits}, index, scratch.findings};
+  BARACUDA_RETURN_IF_FAILED(scratch.enqueue_offsets(p, index, stream, &list.offsets));
+  return with_columns(p, b, 4, [&](auto columns) {
+    return enqueue_presorted<decltype(columns)::value>(Call<Tag>(p, b), list, scratch, stream);
+  });
 }
 
 }  // namespace

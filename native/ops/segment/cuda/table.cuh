@@ -5,6 +5,7 @@
 
 #include "core/checked.h"
 #include "core/cuda_launch.cuh"
+#include "core/cuda_zeros.cuh"
 #include "core/workspace.h"
 #include "ops/segment/cuda/columns.cuh"
 
@@ -147,12 +148,12 @@ __global__ void __launch_bounds__(kGradientThreads, 4)
 }
 
 // The scratch of one call.
-struct TablePlan {
+struct TableScratch {
   WorkspaceLayout layout;
   Candidate* winners;  // [num_segments][d]
   int32_t* rows;       // the same, for a gradient
 
-  TablePlan(const Problem& p, bool with_rows, void* workspace)
+  TableScratch(const Problem& p, bool with_rows, void* workspace)
       : winners(workspace_array<Candidate>(workspace, layout.reserve<Candidate>(p.segment_numel))),
         rows(workspace_array<int32_t>(workspace, layout.reserve<int32_t>(with_rows ? p.segment_numel : 0))) {}
 };
@@ -171,18 +172,18 @@ Status enqueue_winners(const Problem& p, const T* input, const Index& ids, Candi
 }
 
 template <int V, typename W>
-Status enqueue_gradient(const Problem& p, const W* grad_output, const Index& ids, const TablePlan& plan, W* grad_input,
-                        Stream stream) {
+Status enqueue_gradient(const Problem& p, const W* grad_output, const Index& ids, const TableScratch& scratch,
+                        W* grad_input, Stream stream) {
   BARACUDA_RETURN_IF_FAILED(launch_kernel("segment row kernel", rows_of_table,
                                           blocks_for(p.segment_numel, kTableThreads), kTableThreads, 0, stream,
-                                          p.segment_numel, plan.winners, plan.rows));
+                                          p.segment_numel, scratch.winners, scratch.rows));
   const RowShape shape(p.d, V, kGradientThreads);
   return launch_kernel("segment gradient kernel", gradient_of_table<W, V>, blocks_for(p.n, shape.batch()),
-                       kGradientThreads, 0, stream, p, shape, grad_output, ids, plan.rows, grad_input);
+                       kGradientThreads, 0, stream, p, shape, grad_output, ids, scratch.rows, grad_input);
 }
 
 // The rules that the table serves.
-template <class Name>
+template <class Tag>
 struct TableRule {
   static constexpr bool kServes = false;
 };
@@ -202,33 +203,33 @@ struct TableRule<rule::MinGradient<T>> : Served<Smallest> {};
 
 // The table is the faster path where it fits; wider values do not fit a candidate, and its order is that of floats.
 // Like the workspace, the choice follows from the scalars alone.
-template <class Name>
+template <class Tag>
 constexpr bool may_take_table() {
-  using T = typename Name::Element;
-  return TableRule<Name>::kServes && sizeof(T) <= kCandidateBytes && !std::is_integral_v<T>;
+  using T = typename Tag::Element;
+  return TableRule<Tag>::kServes && sizeof(T) <= kCandidateBytes && !std::is_integral_v<T>;
 }
-template <class Name>
+template <class Tag>
 bool takes_table(const Problem& p) {
-  return may_take_table<Name>() && p.form == Form::kUnsorted && p.n > 0 && fits_table(p);
+  return may_take_table<Tag>() && p.form == Form::kUnsorted && p.n > 0 && fits_table(p);
 }
 
-template <class Name>
-Status enqueue_table(const Problem& p, const Buffers<Name>& b, void* workspace, Stream stream) {
-  using T = typename Name::Element;
-  using Order = typename TableRule<Name>::Order;
-  constexpr bool kReduces = Rule<Name>::kKind == Kind::kReduce;
-  const TablePlan plan(p, !kReduces, workspace);
-  const Index ids(b.index, b.wide_index, p.num_segments);
+template <class Tag>
+Status enqueue_table(const Problem& p, const Buffers<Tag>& b, void* workspace, Stream stream) {
+  using T = typename Tag::Element;
+  using Order = typename TableRule<Tag>::Order;
+  constexpr bool kReduces = Rule<Tag>::kKind == Kind::kReduce;
+  const TableScratch scratch(p, !kReduces, workspace);
+  const Index ids = index_of(p, b);
   const bool four = columns_per_access(p.d, sizeof(T), addresses_of(b), 4) == 4;
-  BARACUDA_RETURN_IF_FAILED((four ? enqueue_winners<Order, 4>(p, b.rows[0], ids, plan.winners, stream)
-                                  : enqueue_winners<Order, 1>(p, b.rows[0], ids, plan.winners, stream)));
+  BARACUDA_RETURN_IF_FAILED((four ? enqueue_winners<Order, 4>(p, b.rows[0], ids, scratch.winners, stream)
+                                  : enqueue_winners<Order, 1>(p, b.rows[0], ids, scratch.winners, stream)));
   if constexpr (kReduces) {
     return launch_kernel("segment output kernel", output_of_table<Bits<T>>, blocks_for(p.segment_numel, kTableThreads),
-                         kTableThreads, 0, stream, p, bits_of(b.rows[0]), plan.winners,
+                         kTableThreads, 0, stream, p, bits_of(b.rows[0]), scratch.winners,
                          bits_as<Bits<T>>(b.of_no_rows), bits_of(b.result));
   } else {
-    return four ? enqueue_gradient<4>(p, bits_of(b.segments[0]), ids, plan, bits_of(b.result), stream)
-                : enqueue_gradient<1>(p, bits_of(b.segments[0]), ids, plan, bits_of(b.result), stream);
+    return four ? enqueue_gradient<4>(p, bits_of(b.segments[0]), ids, scratch, bits_of(b.result), stream)
+                : enqueue_gradient<1>(p, bits_of(b.segments[0]), ids, scratch, bits_of(b.result), stream);
   }
 }
 

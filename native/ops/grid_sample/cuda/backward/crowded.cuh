@@ -3,7 +3,10 @@
 // home in such a tile one by one.
 #pragma once
 
-#include "ops/grid_sample/cuda/backward/lists.cuh"
+#include "core/cuda_launch.cuh"
+#include "core/cuda_warp.cuh"
+#include "ops/grid_sample/cuda/backward/list_sort.cuh"
+#include "ops/grid_sample/cuda/backward/slopes.cuh"
 
 namespace baracuda::grid_sample {
 namespace {

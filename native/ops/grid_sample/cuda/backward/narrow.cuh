@@ -3,8 +3,9 @@
 // contributions. The gradients to the samples' positions were written before.
 #pragma once
 
-#include "ops/grid_sample/cuda/backward/lists.cuh"
+#include "core/cuda_launch.cuh"
 #include "ops/grid_sample/cuda/backward/order.cuh"
+#include "ops/grid_sample/cuda/backward/reserve.cuh"
 
 namespace baracuda::grid_sample {
 namespace {

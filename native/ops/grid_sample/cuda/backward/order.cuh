@@ -3,7 +3,8 @@
 // only the runs are sorted.
 #pragma once
 
-#include "ops/grid_sample/cuda/backward/bins.cuh"
+#include "core/cuda_warp.cuh"
+#include "ops/grid_sample/cuda/backward/tiling.cuh"
 
 namespace baracuda::grid_sample {
 namespace {

@@ -3,23 +3,26 @@
 // cache looks up fewer lines. The sectors that the second cache sends remain, and are what such samples wait for most.
 #pragma once
 
-#include "ops/grid_sample/cuda/backward/staging.cuh"
+#include <cstring>
+
+#include "core/dtype.h"
+#include "ops/grid_sample/problem.h"
 
 namespace baracuda::grid_sample {
 namespace {
 
-constexpr int kChunkBytes = 16;
+constexpr int kPacketBytes = 16;
 // Of the 128-byte lines of a warp's first taps, from how many on they count as scattered: nearby samples share loads of
 // single taps, which need no selection.
 constexpr int kScatteredLines = 16;
 
-// The values of an aligned chunk.
+// The values of an aligned packet.
 template <typename T>
-struct Chunk {
-  static constexpr int kValues = kChunkBytes / static_cast<int>(sizeof(T));
+struct Packet {
+  static constexpr int kValues = kPacketBytes / static_cast<int>(sizeof(T));
   uint32_t words[4];
 
-  __device__ __forceinline__ static Chunk load(const T* from) {
+  __device__ __forceinline__ static Packet load(const T* from) {
     const uint4 all = *reinterpret_cast<const uint4*>(from);
     return {{all.x, all.y, all.z, all.w}};
   }
@@ -39,11 +42,11 @@ struct TapPair {
 template <typename T>
 struct TapRow {
   using C = Compute<T>;
-  static constexpr int kValues = Chunk<T>::kValues;
-  const T* chunk;  // with the first tap or, without one, with the second, or the plane's first
-  int32_t place;   // of the first tap in the chunk; the second follows it, and alone may be at 0
-  bool crosses;    // the second lies in the next chunk
-  Chunk<T> values;
+  static constexpr int kValues = Packet<T>::kValues;
+  const T* packet;  // with the first tap or, without one, with the second, or the plane's first
+  int32_t place;   // of the first tap in the packet; the second follows it, and alone may be at 0
+  bool crosses;    // the second lies in the next packet
+  Packet<T> values;
   T next_value;
 
   // In the channel of `plane`; `pixel` is where the first tap lies or would lie.
@@ -51,14 +54,14 @@ struct TapRow {
     const bool first = weight != C(0), second = next_weight != C(0);
     const T* const tap = first ? pixel : pixel + 1;
     const int32_t of_tap = static_cast<int32_t>(reinterpret_cast<uintptr_t>(tap) / sizeof(T) % kValues);
-    chunk = first || second ? tap - of_tap : plane;
+    packet = first || second ? tap - of_tap : plane;
     place = first ? of_tap : of_tap - 1;
     crosses = first && second && of_tap == kValues - 1;
     load();
   }
 
   __device__ __forceinline__ void load_next(int64_t pixels) {
-    chunk += pixels;
+    packet += pixels;
     load();
   }
 
@@ -81,16 +84,16 @@ struct TapRow {
 
  private:
   __device__ __forceinline__ void load() {
-    values = Chunk<T>::load(chunk);
-    if (crosses) next_value = chunk[kValues];
+    values = Packet<T>::load(packet);
+    if (crosses) next_value = packet[kValues];
   }
 };
 
-// Whether a chunk never reaches beyond the images, and every plane starts on one.
+// Whether a packet never reaches beyond the images, and every plane starts on one.
 template <typename T>
-__device__ __forceinline__ bool is_chunked(const Problem& p, const T* input) {
-  return p.pixels > 0 && p.pixels * static_cast<int64_t>(sizeof(T)) % kChunkBytes == 0 &&
-         reinterpret_cast<uintptr_t>(input) % kChunkBytes == 0;
+__device__ __forceinline__ bool fills_packets(const Problem& p, const T* input) {
+  return p.pixels > 0 && p.pixels * static_cast<int64_t>(sizeof(T)) % kPacketBytes == 0 &&
+         reinterpret_cast<uintptr_t>(input) % kPacketBytes == 0;
 }
 
 // Whether the first taps of a warp's lanes, those of `lanes`, are scattered.

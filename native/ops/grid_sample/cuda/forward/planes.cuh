@@ -3,8 +3,12 @@
 // taps cost no sectors of memory, and samples them while the next ones arrive.
 #pragma once
 
-#include "ops/grid_sample/cuda/backward/staging.cuh"
+#include "core/cuda_copies.cuh"
+#include "core/cuda_division.cuh"
+#include "core/cuda_launch.cuh"
+#include "core/integer_math.h"
 #include "ops/grid_sample/cuda/forward/taps.cuh"
+#include "ops/grid_sample/launch.h"
 
 namespace baracuda::grid_sample {
 namespace {
@@ -151,6 +155,16 @@ __global__ void __launch_bounds__(kPlaneThreads, kPlaneBlocks)
     }
     __syncthreads();  // the copies after the next ones overwrite these planes
   }
+}
+
+template <typename T>
+Status enqueue_planes(const Problem& p, const ForwardBuffers<T>& b, const PlaneGroups& groups,
+                      const DeviceTraits& device, Stream stream) {
+  const size_t bytes = size_t{kPlaneBuffers} * groups.buffer_bytes;
+  const int64_t blocks = int64_t{kPlaneBlocks} * device.multiprocessors, count = int64_t{p.n} * groups.per_image;
+  BARACUDA_RETURN_IF_FAILED(allow_shared_bytes("grid_sample plane kernel", sample_planes<T>, bytes));
+  return launch_kernel("grid_sample plane kernel", sample_planes<T>, blocks_for(at_most(count, blocks), 1),
+                       kPlaneThreads, bytes, stream, p, groups, b);
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 
 #include "core/checked.h"
 #include "core/cuda_launch.cuh"
+#include "core/cuda_warp.cuh"
 #include "core/integer_math.h"
 #include "core/workspace.h"
 #include "ops/roi_align/math.h"
@@ -141,8 +142,6 @@ __device__ __forceinline__ TileAt tile_at(const TileWork& work, int32_t tile) {
 
 // --- weights --------------------------------------------------------------------------------------------------------
 
-constexpr unsigned kAllLanes = 0xffffffffu;
-
 // A bin's units [first, last]; first > last when it has none.
 struct UnitRange {
   int32_t first, last;
@@ -153,7 +152,7 @@ struct UnitRange {
 __device__ __forceinline__ UnitRecord record_of(int32_t unit, int32_t bins, const UnitRange& own) {
   int start = 0, first = 0, count = 0;
   for (int32_t bin = 0; bin < bins; ++bin) {
-    const UnitRange range{__shfl_sync(kAllLanes, own.first, bin), __shfl_sync(kAllLanes, own.last, bin)};
+    const UnitRange range{__shfl_sync(kFullWarp, own.first, bin), __shfl_sync(kFullWarp, own.last, bin)};
     if (range.last < range.first) continue;
     const int32_t before = unit - range.first;
     start += before < 0 ? 0 : before > range.count() ? range.count() : before;
@@ -175,17 +174,17 @@ __device__ void tabulate_units(const Axis<C>& axis, int32_t bins, const RecordPl
   int32_t end = own.count();  // of the bin's entries, all bins side by side
 #pragma unroll
   for (int step = 1; step < 32; step *= 2) {
-    const int32_t before = __shfl_up_sync(kAllLanes, end, step);
+    const int32_t before = __shfl_up_sync(kFullWarp, end, step);
     if (lane >= step) end += before;
   }
-  const int32_t total = __shfl_sync(kAllLanes, end, 31);
+  const int32_t total = __shfl_sync(kFullWarp, end, 31);
   // Where rounding is coarser than a bin, neighbours may change places, and a unit's bins need not be consecutive.
-  const int32_t first_before = __shfl_up_sync(kAllLanes, own.first, 1);
-  const int32_t last_before = __shfl_up_sync(kAllLanes, own.last, 1);
-  const uint32_t some = __ballot_sync(kAllLanes, own.count() > 0);
+  const int32_t first_before = __shfl_up_sync(kFullWarp, own.first, 1);
+  const int32_t last_before = __shfl_up_sync(kFullWarp, own.last, 1);
+  const uint32_t some = __ballot_sync(kFullWarp, own.count() > 0);
   const bool follows = own.count() > 0 && lane > 0 && (some >> (lane - 1) & 1u) != 0;
-  const bool rises = __all_sync(kAllLanes, !follows || (own.first >= first_before && own.last >= last_before));
-  const bool falls = __all_sync(kAllLanes, !follows || (own.first <= first_before && own.last <= last_before));
+  const bool rises = __all_sync(kFullWarp, !follows || (own.first >= first_before && own.last >= last_before));
+  const bool falls = __all_sync(kFullWarp, !follows || (own.first <= first_before && own.last <= last_before));
   const uint32_t gapless = some == 0 ? 0 : some >> (__ffs(static_cast<int>(some)) - 1);
   if (total > capacity || (gapless & (gapless + 1)) != 0 || !(rises || falls)) {
     for (int32_t i = lane; i < places.count(); i += 32) records[i].bits = kUntabulated;
@@ -195,8 +194,8 @@ __device__ void tabulate_units(const Axis<C>& axis, int32_t bins, const RecordPl
   UnitRange touched{own.count() > 0 ? own.first : INT32_MAX, own.count() > 0 ? own.last : -1};
 #pragma unroll
   for (int step = 16; step > 0; step /= 2) {
-    const int32_t first = __shfl_xor_sync(kAllLanes, touched.first, step);
-    const int32_t last = __shfl_xor_sync(kAllLanes, touched.last, step);
+    const int32_t first = __shfl_xor_sync(kFullWarp, touched.first, step);
+    const int32_t last = __shfl_xor_sync(kFullWarp, touched.last, step);
     touched.first = first < touched.first ? first : touched.first;
     touched.last = last > touched.last ? last : touched.last;
   }
@@ -222,14 +221,14 @@ __device__ void tabulate_units(const Axis<C>& axis, int32_t bins, const RecordPl
     int owner = 0;
 #pragma unroll
     for (int step = 16; step > 0; step /= 2) {
-      if (entry >= __shfl_sync(kAllLanes, end, owner + step - 1)) owner += step;
+      if (entry >= __shfl_sync(kFullWarp, end, owner + step - 1)) owner += step;
     }
-    const int32_t owner_first = __shfl_sync(kAllLanes, own.first, owner);
-    const int32_t owner_begin = __shfl_sync(kAllLanes, end - own.count(), owner);
+    const int32_t owner_first = __shfl_sync(kFullWarp, own.first, owner);
+    const int32_t owner_begin = __shfl_sync(kFullWarp, end - own.count(), owner);
     const int32_t unit = owner_first + entry - owner_begin;
-    const UnitRecord here{__shfl_sync(kAllLanes, held.bits, (unit - touched.first) & 31)};
+    const UnitRecord here{__shfl_sync(kFullWarp, held.bits, (unit - touched.first) & 31)};
     const UnitRecord record = all_held ? here : record_of(unit, bins, own);
-    const PixelRange range{__shfl_sync(kAllLanes, pixels.first, owner), __shfl_sync(kAllLanes, pixels.last, owner)};
+    const PixelRange range{__shfl_sync(kFullWarp, pixels.first, owner), __shfl_sync(kFullWarp, pixels.last, owner)};
     if (base + lane >= weights) continue;
     const int32_t pixel = unit * kPixels + lane % kPixels;
     entries[record.start() + owner - record.first_bin()].weight[lane % kPixels] =
@@ -305,11 +304,11 @@ __device__ void order_tiles(const TileWork& work, int32_t* classes) {
       int32_t end = own;
 #pragma unroll
       for (int step = 1; step < 32; step *= 2) {
-        const int32_t before = __shfl_up_sync(kAllLanes, end, step);
+        const int32_t before = __shfl_up_sync(kFullWarp, end, step);
         if (lane >= step) end += before;
       }
       classes[part * 32 + lane] = base + end - own;
-      base += __shfl_sync(kAllLanes, end, 31);
+      base += __shfl_sync(kFullWarp, end, 31);
     }
   }
   __syncthreads();
@@ -358,7 +357,7 @@ __device__ void mark_tiles(const Problem& p, const C* rois, const TileWork& work
           const PixelRange y = window[i].y, x = window[i].x;
           touched = y.first < row + work.rows && y.last >= row && x.first < column + work.columns && x.last >= column;
         }
-        const uint32_t mask = __ballot_sync(kAllLanes, touched);
+        const uint32_t mask = __ballot_sync(kFullWarp, touched);
         if (lane == 0) work.masks[static_cast<int64_t>(tile) * work.mask_words + first / 32 + word] = mask;
         count += __popc(mask);
       }
@@ -367,11 +366,8 @@ __device__ void mark_tiles(const Problem& p, const C* rois, const TileWork& work
   }
 }
 
-// Clears the counters; a launch of its own, because the next one may then start before it ends.
+// Counters of TileWork::next.
 constexpr int kCounters = 2;
-__global__ void __launch_bounds__(32) clear_counters(int32_t* next) {
-  if (threadIdx.x < kCounters) next[threadIdx.x] = 0;
-}
 
 // The first kMarkBlocks blocks mark tiles, and the one that finishes last orders them; the others tabulate, an axis of
 // a box a warp. Launched early: nothing but the counters is another kernel's.

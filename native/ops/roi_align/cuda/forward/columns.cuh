@@ -4,6 +4,7 @@
 #pragma once
 
 #include "core/cuda_launch.cuh"
+#include "core/cuda_warp.cuh"
 #include "core/integer_math.h"
 #include "ops/roi_align/cuda/tables.cuh"
 #include "ops/roi_align/launch.h"
@@ -167,7 +168,7 @@ __device__ __forceinline__ void pool_box(const Problem& p, const ForwardBuffers<
   bool tabulated = true;
   for (int32_t bin = lane; bin < p.pooled_h; bin += 32) tabulated = tabulated && y.bins[bin].weights >= 0;
   for (int32_t bin = lane; bin < p.pooled_w; bin += 32) tabulated = tabulated && x.bins[bin].weights >= 0;
-  if (!__all_sync(0xffffffffu, tabulated)) {
+  if (!__all_sync(kFullWarp, tabulated)) {
     pool_untabulated(p, y, x, channels, planes, outputs);
     return;
   }
@@ -198,6 +199,15 @@ __global__ void __launch_bounds__(kForwardWarps * 32)
     pool_box(p, b, tables, job % p.num_rois, channel, left < kForwardChannels<T> ? left : kForwardChannels<T>,
              strips[warp]);
   }
+}
+
+template <typename T>
+Status enqueue_columns(const Problem& p, const ForwardBuffers<T>& b, void* workspace, Stream stream) {
+  const BoxTables<Compute<T>> tables(p, workspace);
+  if (p.input_numel > 0) BARACUDA_RETURN_IF_FAILED(tabulate(p, b.rois, tables, stream));
+  const int64_t jobs = p.output_numel > 0 ? ceil_div(p.c, kForwardChannels<T>) * p.num_rois : 0;
+  return launch_kernel("roi_align kernel", pool_boxes<T>, blocks_for(jobs, kForwardWarps), kForwardWarps * 32, 0,
+                       stream, p, b, tables);
 }
 
 }  // namespace

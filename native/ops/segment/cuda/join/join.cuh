@@ -6,9 +6,9 @@
 #pragma once
 
 #include "core/cuda_launch.cuh"
-#include "ops/segment/cuda/join/scaled.cuh"
+#include "ops/segment/cuda/call.cuh"
 #include "ops/segment/cuda/join/parts.cuh"
-#include "ops/segment/cuda/list/pieces.cuh"
+#include "ops/segment/cuda/join/scaled.cuh"
 #include "ops/segment/pieces.h"
 
 namespace baracuda::segment {
@@ -46,13 +46,13 @@ struct JoinTables {
 };
 
 template <class Fold, class Ranks>
-__device__ __forceinline__ State<Fold, 1> join_in_order(const Joiner<Fold, Ranks>& joiner, int32_t first,
+__device__ __forceinline__ State<Fold, 1> join_ascending(const SegmentParts<Fold, Ranks>& segment, int32_t first,
                                                         int32_t last) {
   State<Fold, 1> state{}, fetched[kJoinAtOnce];
 #pragma unroll 1
   for (int32_t batch = first; batch < last; batch += kJoinAtOnce) {
 #pragma unroll
-    for (int u = 0; u < kJoinAtOnce; ++u) fetched[u] = joiner.part(batch + u);
+    for (int u = 0; u < kJoinAtOnce; ++u) fetched[u] = segment.part(batch + u);
 #pragma unroll
     for (int u = 0; u < kJoinAtOnce; ++u) {
       if (batch + u == first) {
@@ -74,23 +74,23 @@ __device__ __forceinline__ int32_t place_in_batch(int u) {
 // The same by a block; the first lanes have the answer. While the first warp adds one half of the tables, the others
 // fill the other one.
 template <class Fold, class Ranks>
-__device__ State<Fold, 1> join_pipelined(const Joiner<Fold, Ranks>& joiner, JoinTables<Fold>& tables) {
+__device__ State<Fold, 1> join_pipelined(const SegmentParts<Fold, Ranks>& segment, JoinTables<Fold>& tables) {
   const bool adds = threadIdx.x < 32;
   State<Fold, 1> state{}, fetched[kJoinDepth][kJoinBatch];
   const auto fetch = [&](int32_t batch, State<Fold, 1>(&to)[kJoinBatch]) {
 #pragma unroll
-    for (int u = 0; u < kJoinBatch; ++u) to[u] = joiner.part(batch + place_in_batch(u));
+    for (int u = 0; u < kJoinBatch; ++u) to[u] = segment.part(batch + place_in_batch(u));
   };
 #pragma unroll
   for (int depth = 0; depth < kJoinDepth; ++depth) {
     if (!adds) fetch(depth * kJoinTogether, fetched[depth]);
   }
 #pragma unroll 1
-  for (int32_t round = 0; round < joiner.count; round += kJoinDepth * kJoinTogether) {
+  for (int32_t round = 0; round < segment.count; round += kJoinDepth * kJoinTogether) {
 #pragma unroll
     for (int depth = 0; depth < kJoinDepth; ++depth) {
       const int32_t batch = round + depth * kJoinTogether;
-      if (batch >= joiner.count) break;
+      if (batch >= segment.count) break;
       const int half = depth % 2 * kJoinTogether;
       if (!adds) {
 #pragma unroll
@@ -101,7 +101,7 @@ __device__ State<Fold, 1> join_pipelined(const Joiner<Fold, Ranks>& joiner, Join
         fetch(batch + kJoinDepth * kJoinTogether, fetched[depth]);
         continue;
       }
-      const int32_t left = joiner.count - batch;
+      const int32_t left = segment.count - batch;
       int32_t i = 0;
       if (batch == 0) state = tables.get(i++);
       if (batch > 0 && left >= kJoinTogether) {
@@ -123,79 +123,79 @@ using TablesOf = std::conditional_t<IsExponentialSum<Fold>::value, ScaledTables<
 
 // The first lanes have the answer.
 template <class Fold, class Ranks>
-__device__ State<Fold, 1> join_together(const Joiner<Fold, Ranks>& joiner, TablesOf<Fold>& tables) {
+__device__ State<Fold, 1> join_by_block(const SegmentParts<Fold, Ranks>& segment, TablesOf<Fold>& tables) {
   if constexpr (Fold::kAnyGrouping) {
     constexpr int kShares = kJoinWarps * kJoinSlots;
-    const int32_t each = (joiner.count + kShares - 1) / kShares, share = threadIdx.x / kJoinColumns;
+    const int32_t each = (segment.count + kShares - 1) / kShares, share = threadIdx.x / kJoinColumns;
     const int32_t first = share * each, last = first + each;
-    auto state = join_in_order(joiner, first, last < joiner.count ? last : joiner.count);
+    auto state = join_ascending(segment, first, last < segment.count ? last : segment.count);
     __syncthreads();
     tables.put(share, state);
     __syncthreads();
-    for (int i = 1; share == 0 && i < kShares && i * each < joiner.count; ++i) state.join(tables.get(i));
+    for (int i = 1; share == 0 && i < kShares && i * each < segment.count; ++i) state.join(tables.get(i));
     return state;
   } else if constexpr (IsExponentialSum<Fold>::value) {
-    return join_scaled(joiner, tables);
+    return join_scaled(segment, tables);
   } else {
-    return join_pipelined(joiner, tables);
+    return join_pipelined(segment, tables);
   }
 }
 
-template <class Name, class Ranks>
-__device__ __forceinline__ void finish_join(const Side<Name>& side, const Joiner<Rule<Name>, Ranks>& joiner,
-                                            const State<Rule<Name>, 1>& state) {
-  if (joiner.column >= side.d) return;
-  const int32_t column = static_cast<int32_t>(joiner.column);
-  if constexpr (Side<Name>::kReduces) {
-    side.template finish_segment<1>(joiner.key, column, state, joiner.list.length(joiner.key));
-  } else if constexpr (!Rule<Name>::kReadsRowsAgain) {
-    side.finish_holder(joiner.key, column, state);
+template <class Tag, class Ranks>
+__device__ __forceinline__ void finish_join(const Call<Tag>& call, const SegmentParts<Rule<Tag>, Ranks>& segment,
+                                            const State<Rule<Tag>, 1>& state) {
+  if (segment.column >= call.d) return;
+  const int32_t column = static_cast<int32_t>(segment.column);
+  if constexpr (Call<Tag>::kReduces) {
+    call.template finish_segment<1>(segment.key, column, state, segment.list.length(segment.key));
+  } else if constexpr (!Rule<Tag>::kReadsRowsAgain) {
+    call.finish_holder(segment.key, column, state);
   } else {
-    store_part(joiner.parts, joiner.list.slot(joiner.begin, true) * side.d + column, state);
+    store_part(segment.parts, segment.list.slot(segment.begin, true) * call.d + column, state);
   }
 }
 
-template <class Name, class Ranks>
-__device__ __forceinline__ void join_all(const Side<Name>& side, const Ranks& list, const Parts<Rule<Name>>& parts,
-                                         const Cuts& cuts) {
-  using Fold = Rule<Name>;
+template <class Tag, class Ranks>
+__device__ __forceinline__ void join_segments(const Call<Tag>& call, const Ranks& list, const Parts<Rule<Tag>>& parts,
+                                         const CutSegments& cut) {
+  using Fold = Rule<Tag>;
   __shared__ TablesOf<Fold> tables;
   constexpr int kShares = kJoinThreads / kJoinColumns;
   __shared__ int64_t long_tasks[kShares];
   const int share = threadIdx.x / kJoinColumns;
-  const int64_t column_blocks = (static_cast<int64_t>(side.d) + kJoinColumns - 1) / kJoinColumns;
-  const int64_t tasks = static_cast<int64_t>(*cuts.count) * column_blocks;
-  const auto joiner_of = [&](int64_t task) {
-    return Joiner<Fold, Ranks>(list, parts, side.d, cuts.keys[task / column_blocks], task % column_blocks);
+  const int64_t column_blocks = (static_cast<int64_t>(call.d) + kJoinColumns - 1) / kJoinColumns;
+  const int64_t tasks = static_cast<int64_t>(*cut.count) * column_blocks;
+  const auto parts_of = [&](int64_t task) {
+    return SegmentParts<Fold, Ranks>(list, parts, call.d, cut.keys[task / column_blocks], task % column_blocks);
   };
   // Few tasks go to as many blocks: each may be a long one.
   for (int64_t first = 0; first < tasks; first += int64_t{gridDim.x} * kShares) {
     const int64_t mine = first + static_cast<int64_t>(share) * gridDim.x + blockIdx.x;
     bool is_long = false;
     if (mine < tasks) {
-      const auto joiner = joiner_of(mine);
-      is_long = joiner.count > kJoinAlone;
-      if (!is_long) finish_join(side, joiner, join_in_order(joiner, 0, joiner.count));
+      const auto segment = parts_of(mine);
+      is_long = segment.count > kJoinAlone;
+      if (!is_long) finish_join(call, segment, join_ascending(segment, 0, segment.count));
     }
     if (threadIdx.x % kJoinColumns == 0) long_tasks[share] = is_long ? mine : -1;
     __syncthreads();
     for (int i = 0; i < kShares && first + static_cast<int64_t>(i) * gridDim.x + blockIdx.x < tasks; ++i) {
       if (long_tasks[i] < 0) continue;
-      const auto joiner = joiner_of(long_tasks[i]);
-      const State<Fold, 1> state = join_together(joiner, tables);
-      if (share == 0) finish_join(side, joiner, state);
+      const auto segment = parts_of(long_tasks[i]);
+      const State<Fold, 1> state = join_by_block(segment, tables);
+      if (share == 0) finish_join(call, segment, state);
       __syncthreads();
     }
     __syncthreads();
   }
 }
 
-template <class Name>
+template <class Tag>
 __global__ void __launch_bounds__(kJoinThreads)
-    join_parts(Side<Name> side, List list, Parts<Rule<Name>> parts, Cuts cuts) {
+    join_parts(Call<Tag> call, List list, Parts<Rule<Tag>> parts, CutSegments cut) {
   wait_for_kernel_before();
   let_kernel_after_start();
-  join_all(side, list, parts, cuts);
+  join_segments(call, list, parts, cut);
 }
 // As many as there may be segments of several pieces, as far as they fill a GPU, but at least one.
 inline uint32_t join_blocks(const Pieces& list, int32_t d) {

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "core/cuda_launch.cuh"
-#include "ops/segment/cuda/list/pieces.cuh"
+#include "ops/segment/cuda/state.cuh"
 
 namespace baracuda::segment {
 namespace {
@@ -15,14 +15,14 @@ constexpr int kJoinColumns = 8;
 constexpr int kJoinSlots = 32 / kJoinColumns;
 
 template <class Fold, class Ranks>
-struct Joiner {
+struct SegmentParts {
   const Ranks& list;
   const Parts<Fold>& parts;
   int32_t key, begin, count;  // the segment, its first rank, its pieces
   int64_t column;             // lanes beyond the last column read the first one's
   int64_t first, stride;      // where its parts lie, but that the first one is half a stride further
 
-  __device__ __forceinline__ Joiner(const Ranks& list, const Parts<Fold>& parts, int32_t d, int32_t key,
+  __device__ __forceinline__ SegmentParts(const Ranks& list, const Parts<Fold>& parts, int32_t d, int32_t key,
                                     int64_t column_block)
       : list(list), parts(parts), key(key), begin(list.begin(key)),
         count((list.length(key) + list.piece_rows() - 1) >> list.piece_bits),

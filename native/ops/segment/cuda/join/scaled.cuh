@@ -103,7 +103,7 @@ __device__ __forceinline__ void end_step() {
 // barriers. Maxima are plain ones: where a value is NaN the sum may be any number, and what it is scaled by does not
 // depend on the sign of 0.
 template <class Fold, class Ranks>
-__device__ State<Fold, 1> join_scaled(const Joiner<Fold, Ranks>& joiner, ScaledTables<Fold>& tables) {
+__device__ State<Fold, 1> join_scaled(const SegmentParts<Fold, Ranks>& segment, ScaledTables<Fold>& tables) {
   using Number = typename Fold::First;
   // What follows from it is found out here rather than before the loop over tasks, where short segments need registers.
   int thread = threadIdx.x;
@@ -111,14 +111,14 @@ __device__ State<Fold, 1> join_scaled(const Joiner<Fold, Ranks>& joiner, ScaledT
   const int warp = thread / 32, slot = thread % 32 / kJoinColumns, column = thread % kJoinColumns;
   if (thread < kJoinColumns) tables.has_nan[column] = false;
   auto state = state_of_none<Fold, 1>();
-  const int32_t steps = (joiner.count + kScaledTogether - 1) / kScaledTogether + kScaledLate;
+  const int32_t steps = (segment.count + kScaledTogether - 1) / kScaledTogether + kScaledLate;
   if (warp == 0) {
 #pragma unroll 1
     for (int32_t step = 0; step < steps; ++step) {
       const int half = (step + 1) % 2;
       if (step >= kScaledLate) {
         const bool grows = thread < kScaleWarps && tables.grows[half][thread];
-        const uint32_t growing = __ballot_sync(0xffffffffu, grows);
+        const uint32_t growing = __ballot_sync(kFullWarp, grows);
         // The other slots' reads would take the tables' time.
         if (slot == 0 && growing == 0) {
           add_batch<false, Fold>(tables, half, growing, column, state.second.at[0]);
@@ -146,7 +146,7 @@ __device__ State<Fold, 1> join_scaled(const Joiner<Fold, Ranks>& joiner, ScaledT
         Number of_earlier = largest;
 #pragma unroll
         for (int i = 0; i < kJoinSlots; ++i) {
-          const Number other = __shfl_sync(0xffffffffu, of_slot, i * kJoinColumns + column);
+          const Number other = __shfl_sync(kFullWarp, of_slot, i * kJoinColumns + column);
           if (i < slot) of_earlier = fmax(of_earlier, other);
           largest = fmax(largest, other);
         }
@@ -170,7 +170,7 @@ __device__ State<Fold, 1> join_scaled(const Joiner<Fold, Ranks>& joiner, ScaledT
 #pragma unroll
     for (int i = 0; i < kJoinSlots - 1; ++i) earlier[i] = (i < slot ? i : 0) * kJoinColumns + column;
 #pragma unroll
-    for (int u = 0; u < kScaledBatch; ++u) fetched[0][u] = joiner.part(team * kScaledTogether + place + u);
+    for (int u = 0; u < kScaledBatch; ++u) fetched[0][u] = segment.part(team * kScaledTogether + place + u);
     if (team == 1) end_step();
 #pragma unroll 1
     for (int32_t round = team; round < steps; round += 4) {
@@ -190,7 +190,7 @@ __device__ State<Fold, 1> join_scaled(const Joiner<Fold, Ranks>& joiner, ScaledT
         }
 #pragma unroll
         for (int i = 0; i < kJoinSlots - 1; ++i) {
-          of_earlier = fmax(of_earlier, __shfl_sync(0xffffffffu, largest, earlier[i]));
+          of_earlier = fmax(of_earlier, __shfl_sync(kFullWarp, largest, earlier[i]));
         }
         before[turn] = slot == 0 ? Limits<Number>::lowest() : of_earlier;
         if (slot == kJoinSlots - 1) tables.largest[team][run][column] = fmax(before[turn], largest);
@@ -206,19 +206,19 @@ __device__ State<Fold, 1> join_scaled(const Joiner<Fold, Ranks>& joiner, ScaledT
             Number* to = scaled[u / kAtOnce].factor_and_sum + 2 * (u % kAtOnce);
             to[0] = next.grows ? -next.factor : next.factor;
             // Behind the last part is the same again, without its sum.
-            to[1] = (step - 2) * kScaledTogether + place + u < joiner.count ? parts[u].second.at[0] : Number(0);
+            to[1] = (step - 2) * kScaledTogether + place + u < segment.count ? parts[u].second.at[0] : Number(0);
             grows |= next.grows;
           }
 #pragma unroll
           for (int i = 0; i < kScaledBatch / kAtOnce; ++i) {
             tables.steps[team][place / kAtOnce + i][column] = scaled[i];
           }
-          grows = __any_sync(0xffffffffu, grows);
+          grows = __any_sync(kFullWarp, grows);
           if (thread % 32 == 0) tables.grows[team][run] = grows;
         }
 #pragma unroll
         for (int u = 0; u < kScaledBatch; ++u) {
-          parts[u] = joiner.later_part((step + 2) * kScaledTogether + place + u);
+          parts[u] = segment.later_part((step + 2) * kScaledTogether + place + u);
         }
         end_step();
         // The other team's step.

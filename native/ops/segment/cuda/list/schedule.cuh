@@ -4,14 +4,10 @@
 #pragma once
 
 #include "core/cuda_launch.cuh"
-#include "ops/segment/pieces.h"
+#include "ops/segment/cuda/state.cuh"
 
 namespace baracuda::segment {
 namespace {
-
-// Small blocks: a block holds its place until its last warp is done.
-constexpr int kThreads = 64;
-constexpr int kWarps = kThreads / 32;
 
 // Rows of a segment that is a long one, and ranks of a window of short ones.
 constexpr int32_t kLongBits = 6;
@@ -20,8 +16,8 @@ constexpr int32_t kMostWindowBits = 5;
 static_assert(kMostWindowBits <= kShortPieceBits && kMostWindowBits <= kLongBits);
 
 // How the list is shared out: `lanes` threads, a power of two, are a group. They take a piece's rows together, or those
-// of a window. A warp's groups lie side by side.
-struct Shape {
+// of a window. A warp's groups lie call by call.
+struct ListShape {
   int32_t lane_bits;
   int32_t window_bits;
   int32_t long_bits;      // a segment of more rows is a long one
@@ -30,7 +26,7 @@ struct Shape {
   int64_t tasks;          // these and the windows
 
   // Windows are longer where the shortest ones would make more tasks than `many`.
-  Shape(const List& list, int32_t d, int columns, int64_t many)
+  ListShape(const List& list, int32_t d, int columns, int64_t many)
       : lane_bits(0), window_bits(kLeastWindowBits),
         long_bits(list.piece_bits < kLongBits ? list.piece_bits : kLongBits) {
     while (lane_bits < 5 && lanes() * columns < d) ++lane_bits;
@@ -73,7 +69,7 @@ struct Place {
   int64_t first;   // the first group's span or window
 
   // `at` counts the places of spans or of windows of one length.
-  __device__ __forceinline__ Place(const Shape& shape, int64_t at, int32_t d, int columns) {
+  __device__ __forceinline__ Place(const ListShape& shape, int64_t at, int32_t d, int columns) {
     // Divisions of 64 bits are a tenth of a short window's instructions.
     first = shape.column_blocks == 1 ? at : at / shape.column_blocks;
     column_block = static_cast<int32_t>(at - first * shape.column_blocks);
@@ -88,7 +84,7 @@ struct Place {
 struct Task : Place {
   bool is_long;
 
-  __device__ __forceinline__ Task(const Shape& shape, int64_t at, int32_t d, int columns)
+  __device__ __forceinline__ Task(const ListShape& shape, int64_t at, int32_t d, int columns)
       : Place(shape, at < shape.long_tasks ? at : at - shape.long_tasks, d, columns), is_long(at < shape.long_tasks) {}
 };
 
@@ -107,7 +103,7 @@ struct RankRange {
 constexpr int kMostLongPieces = 2 << (kLongPieceBits - kLongBits);
 static_assert(kLongBits >= kShortPieceBits && kLongBits <= kLongPieceBits);
 
-inline size_t Shape::shared_bytes() const {
+inline size_t ListShape::shared_bytes() const {
   return static_cast<size_t>(kWarps) * groups() * (kMostLongPieces + 1) * sizeof(RankRange);
 }
 
@@ -129,7 +125,7 @@ __device__ __forceinline__ RankRange find_long_piece(const List& list, int32_t l
 
 // The short segments that begin in a window.
 template <bool kTakesAll>
-__device__ __forceinline__ RankRange short_segments(const List& list, const Shape& shape, int64_t window) {
+__device__ __forceinline__ RankRange short_segments(const List& list, const ListShape& shape, int64_t window) {
   const int64_t window_begin = window << shape.window_bits, window_end = window_begin + (1 << shape.window_bits);
   if (window_begin >= list.n) return {};
   const int32_t begin = static_cast<int32_t>(window_begin), most = 1 << shape.long_bits;
@@ -144,9 +140,9 @@ __device__ __forceinline__ RankRange short_segments(const List& list, const Shap
 
 // What the groups of a warp take of a task: the first range of this lane's group; the next ones are as many further as
 // a warp has groups, up to an empty one. The groups share the pieces of long segments, so that they go through them
-// side by side.
+// call by call.
 template <bool kTakesAll>
-__device__ __forceinline__ const RankRange* find_ranges(const List& list, const Shape& shape, const Task& task) {
+__device__ __forceinline__ const RankRange* find_ranges(const List& list, const ListShape& shape, const Task& task) {
   extern __shared__ RankRange shared_ranges[];
   const int32_t lane = threadIdx.x % 32, groups = shape.groups(), group = lane >> shape.lane_bits;
   RankRange* const found = shared_ranges + threadIdx.x / 32 * groups * (kMostLongPieces + 1);
@@ -164,7 +160,7 @@ __device__ __forceinline__ const RankRange* find_ranges(const List& list, const 
       if (i < candidates) {
         piece = find_long_piece<kTakesAll>(list, shape.long_bits, (task.first * of_span + i) >> 1, i % 2 != 0);
       }
-      const uint32_t with_rows = __ballot_sync(0xffffffffu, piece.begin < piece.end);
+      const uint32_t with_rows = __ballot_sync(kFullWarp, piece.begin < piece.end);
       if (piece.begin < piece.end) found[count + __popc(with_rows & ((1u << lane) - 1))] = piece;
       count += __popc(with_rows);
     }

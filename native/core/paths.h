@@ -3,9 +3,9 @@
 // do the call does it, and the last can do every call.
 //
 // A path is a class that is made from a request, whose type is its family's, and has
-//   static constexpr const char* kName   what the path is called where somebody asks which one a call takes
-//   bool can() const                     whether it can do the call; the last path of a list needs none
-//   Status enqueue() const               does the call
+//   static const char* name()   what the path is called where somebody asks which one a call takes
+//   bool can() const            whether it can do the call; the last path of a list needs none
+//   Status enqueue() const      does the call
 #pragma once
 
 #include "core/status.h"
@@ -33,7 +33,7 @@ struct Paths {
   // What the path that a call takes is called.
   template <class Request>
   static const char* name(const Request& request) {
-    return choose(request, [](const auto& path) { return path.kName; });
+    return choose(request, [](const auto& path) { return path.name(); });
   }
 };
 

@@ -35,7 +35,7 @@ struct Request {
 
 template <class Tag>
 struct NoSegmentsPath : Request<Tag> {
-  static constexpr const char* kName = "no segments";
+  static const char* name() { return "no segments"; }
   bool can() const { return this->p.num_segments == 0; }
   size_t bytes() const { return 0; }
   Status enqueue() const {
@@ -46,14 +46,14 @@ struct NoSegmentsPath : Request<Tag> {
 
 template <class Tag>
 struct MapPath : Request<Tag> {
-  static constexpr const char* kName = "map";
+  static const char* name() { return "map"; }
   size_t bytes() const { return MapScratch<Tag>(this->p, nullptr).layout.bytes(); }
   Status enqueue() const { return enqueue_map(this->p, this->b, this->workspace, this->stream); }
 };
 
 template <class Tag>
 struct TablePath : Request<Tag> {
-  static constexpr const char* kName = "table";
+  static const char* name() { return "table"; }
   bool can() const { return takes_table<Tag>(this->p); }
   size_t bytes() const {
     return TableScratch(this->p, Rule<Tag>::kKind == Kind::kDistribute, nullptr).layout.bytes();
@@ -63,7 +63,7 @@ struct TablePath : Request<Tag> {
 
 template <class Tag>
 struct PresortedPath : Request<Tag> {
-  static constexpr const char* kName = "presorted";
+  static const char* name() { return "presorted"; }
   bool can() const { return this->p.form != Form::kUnsorted; }
   size_t bytes() const { return PresortedScratch<Tag>(this->p, nullptr).layout.bytes(); }
   Status enqueue() const { return enqueue_presorted(this->p, this->b, this->workspace, this->stream); }
@@ -71,7 +71,7 @@ struct PresortedPath : Request<Tag> {
 
 template <class Tag>
 struct ListPath : Request<Tag> {
-  static constexpr const char* kName = "list";
+  static const char* name() { return "list"; }
   size_t bytes() const { return ListScratch<Tag>(this->p, nullptr).layout.bytes(); }
   Status enqueue() const { return enqueue_list(this->p, this->b, this->workspace, this->stream); }
 };

@@ -32,7 +32,7 @@ struct Request {
 
 template <typename T>
 struct WindowsPath {
-  static constexpr const char* kName = "windows";
+  static const char* name() { return "windows"; }
   const Request<ForwardBuffers<T>>& call;
   WindowPlan plan;
 
@@ -47,7 +47,7 @@ struct WindowsPath {
 
 template <typename T>
 struct ColumnsPath {
-  static constexpr const char* kName = "columns";
+  static const char* name() { return "columns"; }
   const Request<ForwardBuffers<T>>& call;
   Status enqueue() const { return enqueue_columns(call.p, call.b, call.workspace, call.stream); }
 };
@@ -55,7 +55,7 @@ struct ColumnsPath {
 // In the shape of tiles that P is.
 template <class P>
 struct TilesPath {
-  static constexpr const char* kName = "tiles";
+  static const char* name() { return "tiles"; }
   const Request<BackwardBuffers<typename P::T>>& call;
   TilePlan<P> plan;
   int stages = 0;
@@ -79,7 +79,7 @@ struct TilesPath {
 
 template <typename T>
 struct PixelsPath {
-  static constexpr const char* kName = "pixels";
+  static const char* name() { return "pixels"; }
   const Request<BackwardBuffers<T>>& call;
   Status enqueue() const { return enqueue_pixels(call.p, call.b, call.workspace, call.stream); }
 };

@@ -43,7 +43,7 @@ struct Request {
 
 template <typename T>
 struct PlanesPath {
-  static constexpr const char* kName = "planes";
+  static const char* name() { return "planes"; }
   const Request<ForwardBuffers<T>>& call;
   PlaneGroups groups;
 
@@ -55,7 +55,7 @@ struct PlanesPath {
 
 template <typename T>
 struct SamplesPath {
-  static constexpr const char* kName = "samples";
+  static const char* name() { return "samples"; }
   const Request<ForwardBuffers<T>>& call;
   Status enqueue() const { return enqueue_samples(call.p, call.b, call.stream); }
 };
@@ -111,7 +111,7 @@ Status enqueue_crowded(const BackwardRequest<T>& call, const TileGrid& tiles,
 
 template <typename T>
 struct ZerosPath {
-  static constexpr const char* kName = "zeros";
+  static const char* name() { return "zeros"; }
   const BackwardRequest<T>& call;
   bool can() const { return call.p.input_numel == 0 || call.p.samples == 0; }
   size_t bytes() const { return 0; }
@@ -142,7 +142,7 @@ struct StagedPath {
 
 template <typename T>
 struct NarrowPath : StagedPath<T, NarrowPath<T>> {
-  static constexpr const char* kName = "narrow tiles";
+  static const char* name() { return "narrow tiles"; }
   static constexpr bool kSlopesAreBinned = true;
   bool can() const { return fits_staging(this->call.p) && is_narrow(this->call.p); }
 
@@ -156,7 +156,7 @@ struct NarrowPath : StagedPath<T, NarrowPath<T>> {
 
 template <typename T>
 struct TilesPath : StagedPath<T, TilesPath<T>> {
-  static constexpr const char* kName = "tiles";
+  static const char* name() { return "tiles"; }
   static constexpr bool kSlopesAreBinned = false;
   bool can() const { return fits_staging(this->call.p); }
 
@@ -171,7 +171,7 @@ struct TilesPath : StagedPath<T, TilesPath<T>> {
 
 template <typename T>
 struct SparsePath : StagedPath<T, SparsePath<T>> {
-  static constexpr const char* kName = "sparse tiles";
+  static const char* name() { return "sparse tiles"; }
   static constexpr bool kSlopesAreBinned = false;
   bool can() const {
     return fits_staging(this->call.p) && is_sparse(this->call.p) &&
@@ -191,7 +191,7 @@ struct SparsePath : StagedPath<T, SparsePath<T>> {
 template <typename T>
 struct CrowdedPath {
   using Scratch = Storage<Compute<T>, unsigned long long>;
-  static constexpr const char* kName = "crowded tiles";
+  static const char* name() { return "crowded tiles"; }
   const BackwardRequest<T>& call;
 
   size_t bytes() const { return Scratch(call.p, nullptr).bytes; }

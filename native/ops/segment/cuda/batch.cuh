@@ -24,7 +24,7 @@ constexpr bool takes_pieces_singly() {
   return reads_rows_again<Tag>() || IsExponentialSum<Rule<Tag>>::value;
 }
 
-// A rule's value() in fewer operations and with the same bits, where holds() says so.
+// A rule's value() in fewer operations, with the same bits wherever holds() is true.
 template <class Tag>
 struct FastValue {
   static constexpr bool kExists = false;
@@ -225,7 +225,8 @@ __device__ __forceinline__ int32_t fold_ranks(const Call<Tag>& call, const Ranks
     count = wanted;
   }
 }
-// Writes the rows of the ranks from `begin` on, backwards from those that are at hand: `count` from `at` on.
+// Writes the rows of the ranks from `begin` on, last ones first: the last `count` rows, from rank `at` on, are still in
+// registers.
 template <class Tag, int V, class Ranks>
 __device__ __forceinline__ void finish_ranks(const Call<Tag>& call, const Ranks& list, int32_t begin, int32_t at,
                                              int32_t column, Batch<Tag, V>& batch, int32_t count,

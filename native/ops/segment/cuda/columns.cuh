@@ -44,7 +44,8 @@ struct alignas(sizeof(T) * V) Columns {
   T at[V];
 };
 
-// The same as words: 16-bit values stay two to a register until they are looked at.
+// The words in which neighbouring columns are loaded and stored: 16-bit values stay two to a register until they are
+// looked at.
 template <size_t kBytes>
 struct WordsOf {
   using type = typename BitsOf<kBytes>::type;
@@ -64,7 +65,7 @@ template <int V, typename T>
 __device__ __forceinline__ Words<T, V> load_words(const T* from) {
   return *reinterpret_cast<const Words<T, V>*>(from);
 }
-// The same of what a launch reads but once: it should be the first to leave the caches.
+// For what a launch reads only once: it should be the first to leave the caches.
 template <int V, typename T>
 __device__ __forceinline__ Words<T, V> load_words_once(const T* from) {
   return __ldcs(reinterpret_cast<const Words<T, V>*>(from));
@@ -77,7 +78,7 @@ template <int V, typename T>
 __device__ __forceinline__ Columns<T, V> load_once(const T* from) {
   return bits_as<Columns<T, V>>(load_words_once<V>(from));
 }
-// Results likewise: what is read several times needs the room.
+// Results should be the first to leave the caches, too: the room is for what is read several times.
 template <int V, typename T>
 __device__ __forceinline__ void store(T* to, const Columns<T, V>& columns) {
   __stcs(reinterpret_cast<Words<T, V>*>(to), bits_as<Words<T, V>>(columns));

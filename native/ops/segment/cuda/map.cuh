@@ -49,8 +49,8 @@ struct Tallies {
   }
 };
 
-// The first launch of the call, which clears the counts, began after the ids were there: all that touches no count is
-// done beside it.
+// Counts rows. The launch before clears the counts, and began after the ids were there: so all that touches no count is
+// done while it runs.
 __global__ void __launch_bounds__(kCountThreads) count_rows(Index ids, int32_t n, int32_t* counts) {
   let_kernel_after_start();
   __shared__ Tallies tallies;

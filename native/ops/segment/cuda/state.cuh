@@ -71,7 +71,8 @@ __device__ __forceinline__ State<Fold, V> load_part(const Parts<Fold>& parts, in
   }
   return state;
 }
-// The same of parts that other blocks of the same launch have kept: past the first-level cache.
+// For parts that other blocks of the same launch have kept: read past the first-level cache, which may hold what was
+// there before.
 template <typename T>
 __device__ __forceinline__ T load_kept(const T* value) {
   return bits_as<T>(*reinterpret_cast<const volatile typename BitsOf<sizeof(T)>::type*>(value));

@@ -43,7 +43,7 @@ template <typename T>
 struct TapRow {
   using C = Compute<T>;
   static constexpr int kValues = Packet<T>::kValues;
-  const T* packet;  // with the first tap or, without one, with the second, or the plane's first
+  const T* packet;  // that holds the first tap; if there is none, the second; if there is none, the plane's first
   int32_t place;   // of the first tap in the packet; the second follows it, and alone may be at 0
   bool crosses;    // the second lies in the next packet
   Packet<T> values;

@@ -11,7 +11,8 @@ namespace {
 
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
 
-// Everything of a box arrives at its stage by itself; the producer is by then some stages ahead.
+// Sends boxes to stages until there is no more work. The copies of a box arrive at its stage by themselves; by then the
+// producer is some stages ahead.
 template <class P>
 __device__ void produce(const Problem& p, const BackwardBuffers<typename P::T>& b,
                         const TileTables<typename P::C>& tables, const TileWork& work, const StageLayout<P>& layout,

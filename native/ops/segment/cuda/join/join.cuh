@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is kept of the pieces of a segment becomes the segment's, on CUDA, in the order that a rule asks for. A few
-// columns at a time: a few lanes join the parts of a short segment, a block those of a long one. If parts may be joined
-// in any grouping, the lanes of the block that have a column join a share each and one of them what they have; if not,
-// the first warp adds parts in ascending order while the others fetch the next ones.
+// Joins the kept parts of segments of several pieces on CUDA, a few columns at a time: a few lanes join the parts of a
+// segment with few, a block those of a segment with many. If a rule's parts may be joined in any grouping, the lanes of
+// a column join a share of the parts each, and one of them the results; if not, the first warp adds parts in ascending
+// order while the others fetch the next ones.
 #pragma once
 
 #include "core/cuda_launch.cuh"
@@ -16,7 +16,7 @@ namespace {
 
 // Blocks: more segments take turns.
 constexpr int64_t kJoinBlocks = 256;
-// Pieces of a short segment, and how many a lane fetches at once.
+// The most pieces of a segment that a few lanes join by themselves, and how many of its parts a lane fetches at once.
 constexpr int kJoinAlone = 64;
 constexpr int kJoinAtOnce = 16;
 // Parts of a lane in a batch that all warps but the first bring to it, and batches on their way: adding takes less time
@@ -45,6 +45,7 @@ struct JoinTables {
   }
 };
 
+// Joins the parts [first, last) of a segment in ascending order.
 template <class Fold, class Ranks>
 __device__ __forceinline__ State<Fold, 1> join_ascending(const SegmentParts<Fold, Ranks>& segment, int32_t first,
                                                         int32_t last) {
@@ -71,8 +72,8 @@ __device__ __forceinline__ int32_t place_in_batch(int u) {
   return (warp * kJoinBatch + u) * kJoinSlots + static_cast<int32_t>(threadIdx.x % 32 / kJoinColumns);
 }
 
-// The same by a block; the first lanes have the answer. While the first warp adds one half of the tables, the others
-// fill the other one.
+// Joins all parts of a segment in ascending order by a block; the first lanes have the answer. While the first warp
+// adds one half of the tables, the others fill the other one.
 template <class Fold, class Ranks>
 __device__ State<Fold, 1> join_pipelined(const SegmentParts<Fold, Ranks>& segment, JoinTables<Fold>& tables) {
   const bool adds = threadIdx.x < 32;
@@ -197,7 +198,7 @@ __global__ void __launch_bounds__(kJoinThreads)
   let_kernel_after_start();
   join_segments(call, list, parts, cut);
 }
-// As many as there may be segments of several pieces, as far as they fill a GPU, but at least one.
+// Blocks for a join: as many as there may be segments of several pieces, but no more than fill a GPU, and at least one.
 inline uint32_t join_blocks(const Pieces& list, int32_t d) {
   const int64_t tasks = ((int64_t{list.n} >> list.piece_bits) + 1) * ((int64_t{d} + kJoinColumns - 1) / kJoinColumns);
   return static_cast<uint32_t>(tasks < kJoinBlocks ? tasks : kJoinBlocks);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is kept of the pieces of one segment, as the threads of a block that joins them reach it.
+// The kept parts of one segment, as the threads of a block that joins them read them.
 #pragma once
 
 #include "core/cuda_launch.cuh"
@@ -20,7 +20,7 @@ struct SegmentParts {
   const Parts<Fold>& parts;
   int32_t key, begin, count;  // the segment, its first rank, its pieces
   int64_t column;             // lanes beyond the last column read the first one's
-  int64_t first, stride;      // where its parts lie, but that the first one is half a stride further
+  int64_t first, stride;      // where its parts lie; only the first piece's lies half a stride behind `first`
 
   __device__ __forceinline__ SegmentParts(const Ranks& list, const Parts<Fold>& parts, int32_t d, int32_t key,
                                     int64_t column_block)
@@ -29,12 +29,13 @@ struct SegmentParts {
         column(column_block * kJoinColumns + threadIdx.x % kJoinColumns),
         first(list.slot(begin, false) * d + (column < d ? column : 0)), stride(2 * int64_t{d}) {}
 
-  // Beyond the last piece the last one again, without a branch.
+  // The part of a piece. A number beyond the last piece's is taken for the last one's, which needs no branch.
   __device__ __forceinline__ State<Fold, 1> part(int32_t piece) const {
     const int32_t at = piece < count ? piece : count - 1;
     return load_part<1>(parts, first + at * stride + (at == 0 ? stride / 2 : 0));
   }
-  // The same of a piece that is not the first one of several, in fewer operations: neither factor is negative.
+  // The part of a piece that is not the segment's first. Neither factor is negative, so that one 32-bit multiplication
+  // does.
   __device__ __forceinline__ State<Fold, 1> later_part(int32_t piece) const {
     const uint32_t at = piece < count ? piece : count - 1;
     return load_part<1>(parts, first + static_cast<int64_t>(uint64_t{at} * static_cast<uint32_t>(stride)));

@@ -17,8 +17,8 @@ constexpr int kScaledTogether = kScaleWarps * kScaledRun;
 // Steps from the one in which a batch is looked at to the one in which it is added.
 constexpr int kScaledLate = 3;
 
-// What warps hand on: while a batch fills a half of a table, the other half, which the batch
-// before it has filled, is read.
+// What the warps hand to each other. Every table has two halves: while one batch fills one half, the other half is
+// read, which the batch before has filled.
 template <class Fold>
 struct ScaledTables {
   using Number = typename Fold::First;
@@ -105,7 +105,8 @@ __device__ __forceinline__ void end_step() {
 template <class Fold, class Ranks>
 __device__ State<Fold, 1> join_scaled(const SegmentParts<Fold, Ranks>& segment, ScaledTables<Fold>& tables) {
   using Number = typename Fold::First;
-  // What follows from it is found out here rather than before the loop over tasks, where short segments need registers.
+  // Opaque, so that the compiler computes what follows from it here, and not before the loop over tasks, where short
+  // segments need the registers.
   int thread = threadIdx.x;
   asm volatile("" : "+r"(thread));
   const int warp = thread / 32, slot = thread % 32 / kJoinColumns, column = thread % kJoinColumns;
@@ -165,7 +166,7 @@ __device__ State<Fold, 1> join_scaled(const SegmentParts<Fold, Ranks>& segment, 
     State<Fold, 1> fetched[2][kScaledBatch];
     Number before[2];  // the largest value of the run before a lane's parts
     bool has_nan = false;
-    // The slots before this one, the first ones again for lack of more.
+    // The lanes that hold the slots before this one. Where there are fewer, the first slot's again.
     int earlier[kJoinSlots - 1];
 #pragma unroll
     for (int i = 0; i < kJoinSlots - 1; ++i) earlier[i] = (i < slot ? i : 0) * kJoinColumns + column;
@@ -205,7 +206,7 @@ __device__ State<Fold, 1> join_scaled(const SegmentParts<Fold, Ranks>& segment, 
             const auto next = Fold::step_to(highest, parts[u].first.at[0]);
             Number* to = scaled[u / kAtOnce].factor_and_sum + 2 * (u % kAtOnce);
             to[0] = next.grows ? -next.factor : next.factor;
-            // Behind the last part is the same again, without its sum.
+            // A part beyond the last is a copy of it, so its sum must not count again.
             to[1] = (step - 2) * kScaledTogether + place + u < segment.count ? parts[u].second.at[0] : Number(0);
             grows |= next.grows;
           }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reductions of the sorted list on CUDA that are limited by memory: loads of several rows are always on their way.
+// Reductions of the sorted list on CUDA whose formulas are short: memory is what limits them, so the loads of several
+// rows are always on their way.
 #pragma once
 
 #include "core/cuda_launch.cuh"
@@ -8,7 +9,8 @@
 namespace baracuda::segment {
 namespace {
 
-// Pieces of a segment that are joined by whoever keeps the last one, which hides that behind the rows of others.
+// A segment of at most so many pieces is joined by the group that keeps the last of its parts: this is hidden behind
+// the rows of other groups.
 constexpr int32_t kJoinedAtOnce = 64;
 
 // Whether a lane takes 16 bytes at once.
@@ -21,7 +23,8 @@ constexpr int kPieceRows = kLoadsQuads<Tag, V> ? 16 : 12;
 template <class Tag, int V>
 constexpr int kWindowRows = kLoadsQuads<Tag, V> ? 12 : 8;
 
-// Some consecutive records. What is there instead of records behind the last one is one of those before.
+// Some consecutive records of the list. Where the list ends before, the rest are copies of its last record: so all can
+// be loaded without a condition, and nobody uses the copies.
 template <int kCount>
 struct Records {
   Record at[kCount];
@@ -113,7 +116,7 @@ __device__ __forceinline__ void reduce_segments(const Call<Tag>& call, const Lis
   for (int32_t batch = first;; batch += kCount) {
     const int32_t left = end - batch;
     ends |= last_key != records.at[0].key ? 1u << (kCount - 1) : 0;
-    // What is folded behind the last row does not count.
+    // Copies of the last row are folded, too, but nothing is finished behind it, so they do not count.
     if (left <= kCount) ends = (ends & ((1u << left) - 1)) | 1u << (left - 1);
     const int32_t next_row = records.at[0].row;
 #pragma unroll

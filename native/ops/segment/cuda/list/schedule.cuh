@@ -16,7 +16,7 @@ constexpr int32_t kMostWindowBits = 5;
 static_assert(kMostWindowBits <= kShortPieceBits && kMostWindowBits <= kLongBits);
 
 // How the list is shared out: `lanes` threads, a power of two, are a group. They take a piece's rows together, or those
-// of a window. A warp's groups lie call by call.
+// of a window. A warp's groups lie side by side.
 struct ListShape {
   int32_t lane_bits;
   int32_t window_bits;
@@ -107,7 +107,8 @@ inline size_t ListShape::shared_bytes() const {
   return static_cast<size_t>(kWarps) * groups() * (kMostLongPieces + 1) * sizeof(RankRange);
 }
 
-// Rules whose results are the rows' take rows without a segment, too, as if they were one.
+// The piece of a long segment that begins in a window: of the segment of its first rank, or of its last. Rules that
+// give each row a result (kTakesAll) take the rows without a segment, too, as if they were one.
 template <bool kTakesAll>
 __device__ __forceinline__ RankRange find_long_piece(const List& list, int32_t long_bits, int64_t window, bool last) {
   const int64_t window_begin = window << long_bits, next = window_begin + (int64_t{1} << long_bits);
@@ -115,7 +116,7 @@ __device__ __forceinline__ RankRange find_long_piece(const List& list, int32_t l
   const int32_t begin = static_cast<int32_t>(window_begin), end = static_cast<int32_t>(next < list.n ? next : list.n);
   const int32_t key = list.key(last ? end - 1 : begin);
   const int32_t first = list.begin(key), behind = list.end(key);
-  // A segment that holds both ranks is that of the first one.
+  // A segment that holds both ranks is found by the window's first rank alone.
   if (behind - first <= 1 << long_bits || (last && first <= begin)) return {};
   if (!kTakesAll && key == list.num_segments) return {};
   const int32_t piece = first >= begin ? first : first + ((begin - first + list.piece_rows() - 1) & -list.piece_rows());
@@ -140,7 +141,7 @@ __device__ __forceinline__ RankRange short_segments(const List& list, const List
 
 // What the groups of a warp take of a task: the first range of this lane's group; the next ones are as many further as
 // a warp has groups, up to an empty one. The groups share the pieces of long segments, so that they go through them
-// call by call.
+// side by side.
 template <bool kTakesAll>
 __device__ __forceinline__ const RankRange* find_ranges(const List& list, const ListShape& shape, const Task& task) {
   extern __shared__ RankRange shared_ranges[];

@@ -25,8 +25,8 @@ struct Gap {
   }
 };
 
-// The j-th rank of a thread. Past the end it is the first one, before which there is no gap either: loads without a
-// condition are issued together.
+// The j-th rank of a thread. A rank past the end is replaced by the list's first, before which there is no gap: so the
+// loads need no condition, and are issued together.
 __device__ __forceinline__ uint32_t rank_of_thread(int j, int32_t n) {
   const uint32_t rank = blockIdx.x * kBeginTile + j * kBeginThreads + threadIdx.x;
   return rank < static_cast<uint32_t>(n) ? rank : 0;
@@ -127,7 +127,8 @@ __global__ void __launch_bounds__(kBeginThreads)
   write_begins(gaps, begins);
 }
 
-// The same by bisection for each key, of evenly spread samples first, if there are many more keys than rows.
+// Where each key begins if there are many more keys than rows: each key is looked for by bisection, first among evenly
+// spread samples of the list, then between two of them.
 constexpr int64_t kManyKeys = 4;
 constexpr int kKeyThreads = 512;
 template <class KeyAt>

@@ -77,8 +77,8 @@ struct FromList {
   }
 };
 
-// The key of records beyond the end of the list: of the last digit, and behind all that have it too, because they come
-// after them. So they need no conditions until records are written.
+// The key of records beyond the end of the list. All its digits are the highest, and such records come after all others
+// of that digit, so they change no other record's place: they need no condition until records are written.
 constexpr int32_t kBeyond = -1;
 template <int kItems, class Source>
 __device__ __forceinline__ void read_to_end(const Source& source, int64_t first, int32_t n, Record (&records)[kItems]) {
@@ -154,7 +154,7 @@ __device__ __forceinline__ void rank_records(const uint32_t (&digits)[kItems], C
   for (int j = 0; j < kItems; ++j) {
     const int32_t through = counts[digits[j]] + __popc(equals[j] & up_to_mine);
     __syncwarp();
-    // The last of the equals knows how many there are.
+    // Of the lanes with one digit the last knows how many there are.
     if ((equals[j] & ~up_to_mine) == 0) counts[digits[j]] = static_cast<Count>(through);
     __syncwarp();
     ranks[j] = through - 1;

@@ -12,8 +12,9 @@ namespace {
 constexpr int32_t kFewRows = 32768;
 constexpr int kFewDigitBits = 11;
 
-// The same for few rows, without help from other launches or blocks: a thread has one record. If the digit is the whole
-// key, the first block also writes where each key begins (`begins` is NULL otherwise).
+// Moves every record to its place among all records of its digit, in the order in which they come. A thread has one
+// record, and every block counts all digits by itself, so that no other launch or block has to be waited for. If the
+// digit is the whole key, the first block also writes where each key begins; `begins` is NULL otherwise.
 template <class Source>
 __global__ void __launch_bounds__(kSortThreads)
     move_few_records(Source source, int32_t n, Digit digit, int32_t num_segments, Record* list, int32_t* begins,

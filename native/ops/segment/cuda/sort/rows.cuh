@@ -44,7 +44,7 @@ class RowSorter {
   // Rows without a segment come last.
   Status enqueue(const Index& index, int32_t piece_bits, Stream stream, List* list) const {
     *list = {{n_, num_segments_, piece_bits}, lists_[0], begins_};
-    // By a kernel, not by a memset: the next launch may be a dependent one.
+    // By a kernel, not by a memset: the next kernel may be launched early.
     if (n_ == 0) {
       return launch_kernel("segment begin kernel", find_begins_of_keys<ListKeys>,
                            blocks_for(int64_t{num_segments_} + 2, kKeyThreads), kKeyThreads, 0, stream,

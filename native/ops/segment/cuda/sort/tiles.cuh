@@ -76,8 +76,9 @@ __device__ __forceinline__ uint32_t look_back(const uint32_t* states, uint32_t t
       const int32_t at = next * step + mine - k * step;
       seen[k] = *static_cast<const volatile uint32_t*>(states + (at > mine ? at : mine));
     }
-    // Without branches. The last to count is the first that is not a tile's alone: nothing yet, or up to its end. The
-    // first tile's is always one of these, so it does not matter that it is read again in place of those before it.
+    // Goes back from tile to tile without branches and adds what each has published, until a tile has published nothing
+    // yet, which is asked again, or the sum up to its end, which is all that there is to know. The first tile publishes
+    // nothing but such a sum: so it does no harm that where there are no more tiles before, the first is read again.
     const int32_t last = next;
     bool goes_on = true;
 #pragma unroll

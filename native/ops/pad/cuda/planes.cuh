@@ -4,7 +4,7 @@
 // start does not show.
 #pragma once
 
-#include "ops/pad/cuda_images.cuh"
+#include "ops/pad/cuda/images.cuh"
 
 namespace baracuda::pad {
 namespace {

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // Pad on CUDA: a thread owns one aligned 16-byte vector of the destination. Where every element has one source the
 // vector is copied, shifted into place; elsewhere its words are gathered or summed: by the thread itself where elements
-// have few images (cuda_images.cuh), and without a branch of its own where they have one an axis (cuda_planes.cuh).
-// Where the destination is one run its rows are found in 32 bits, and edges are joined from two copies (cuda_rows.cuh).
-// Short rows are moved by a lane each (cuda_short_rows.cuh), other small tensors are staged (cuda_tiles.cuh).
+// have few images (images.cuh), and without a branch of its own where they have one an axis (planes.cuh).
+// Where the destination is one run its rows are found in 32 bits, and edges are joined from two copies (rows.cuh).
+// Short rows are moved by a lane each (short_rows.cuh), other small tensors are staged (tiles.cuh).
 #include "core/checked.h"
-#include "ops/pad/cuda_images.cuh"
-#include "ops/pad/cuda_planes.cuh"
-#include "ops/pad/cuda_rows.cuh"
-#include "ops/pad/cuda_short_rows.cuh"
-#include "ops/pad/cuda_slice.cuh"
-#include "ops/pad/cuda_tiles.cuh"
+#include "ops/pad/cuda/images.cuh"
+#include "ops/pad/cuda/planes.cuh"
+#include "ops/pad/cuda/rows.cuh"
+#include "ops/pad/cuda/short_rows.cuh"
+#include "ops/pad/cuda/slice.cuh"
+#include "ops/pad/cuda/tiles.cuh"
 
 namespace baracuda::pad {
 namespace {

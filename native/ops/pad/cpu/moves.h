@@ -2,7 +2,7 @@
 // Rows whose every element has one source or holds the value: padding, forward in every mode and backward in constant.
 #pragma once
 
-#include "ops/pad/cpu_rows.h"
+#include "ops/pad/cpu/rows.h"
 #include "ops/pad/launch.h"
 
 namespace baracuda::pad {

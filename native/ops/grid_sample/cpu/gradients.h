@@ -6,8 +6,8 @@
 
 #include "core/cpu_convert.h"
 #include "core/cpu_parallel.h"
-#include "ops/grid_sample/cpu_lanes.h"
-#include "ops/grid_sample/cpu_tiles.h"
+#include "ops/grid_sample/cpu/lanes.h"
+#include "ops/grid_sample/cpu/tiles.h"
 #include "ops/grid_sample/launch.h"
 #include "ops/grid_sample/math.h"
 

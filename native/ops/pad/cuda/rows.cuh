@@ -3,7 +3,7 @@
 // pieces by masks, or word by word where edges fold, without a path of its own that all lanes of a warp would wait for.
 #pragma once
 
-#include "ops/pad/cuda_slice.cuh"
+#include "ops/pad/cuda/slice.cuh"
 
 namespace baracuda::pad {
 namespace {

@@ -3,7 +3,7 @@
 // those of its neighbours, so that the thread that owns a vector adds them up right away.
 #pragma once
 
-#include "ops/pad/cuda_slice.cuh"
+#include "ops/pad/cuda/slice.cuh"
 
 namespace baracuda::pad {
 namespace {

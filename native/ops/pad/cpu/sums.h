@@ -3,7 +3,7 @@
 #pragma once
 
 #include "core/cpu_convert.h"
-#include "ops/pad/cpu_rows.h"
+#include "ops/pad/cpu/rows.h"
 #include "ops/pad/launch.h"
 #include "ops/pad/sums.h"
 

@@ -4,7 +4,7 @@
 #pragma once
 
 #include "core/checked.h"
-#include "ops/pad/cuda_slice.cuh"
+#include "ops/pad/cuda/slice.cuh"
 
 namespace baracuda::pad {
 namespace {

@@ -10,7 +10,7 @@
 #include "core/dtype.h"
 #include "core/integer_math.h"
 #include "core/workspace.h"
-#include "ops/grid_sample/cpu_lanes.h"
+#include "ops/grid_sample/cpu/lanes.h"
 #include "ops/grid_sample/math.h"
 
 namespace baracuda::grid_sample {

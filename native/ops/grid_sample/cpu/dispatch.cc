@@ -3,8 +3,8 @@
 // forward a block of samples for a block of channels. Compiled once per instruction set.
 #include "core/cpu_launch.h"
 #include "core/cpu_parallel.h"
-#include "ops/grid_sample/cpu_gradients.h"
-#include "ops/grid_sample/cpu_tiles.h"
+#include "ops/grid_sample/cpu/gradients.h"
+#include "ops/grid_sample/cpu/tiles.h"
 #include "ops/grid_sample/launch.h"
 
 namespace baracuda::grid_sample {

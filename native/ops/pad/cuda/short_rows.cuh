@@ -3,7 +3,7 @@
 // destination, are written as vectors by way of shared memory.
 #pragma once
 
-#include "ops/pad/cuda_rows.cuh"
+#include "ops/pad/cuda/rows.cuh"
 
 namespace baracuda::pad {
 namespace {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // pad on the CPU: threads own rows of the destination, which are mostly copies. Compiled once per instruction set.
-#include "ops/pad/cpu_moves.h"
-#include "ops/pad/cpu_sums.h"
+#include "ops/pad/cpu/moves.h"
+#include "ops/pad/cpu/sums.h"
 
 namespace baracuda::pad {
 namespace {

@@ -9,6 +9,7 @@
 
 #include "core/backend.h"
 #include "core/checked.h"
+#include "core/integer_math.h"
 #include "core/status.h"
 
 namespace baracuda {
@@ -28,7 +29,7 @@ namespace {
 
 // Blocks for `items` items at `per_block` each; kernels stride by the grid, so a cut at the launch limit is harmless.
 inline uint32_t blocks_for(int64_t items, int64_t per_block) {
-  const int64_t blocks = (items + per_block - 1) / per_block;
+  const int64_t blocks = ceil_div(items, per_block);
   return static_cast<uint32_t>(blocks < INT32_MAX ? blocks : INT32_MAX);
 }
 

@@ -3,6 +3,7 @@
 #include "core/cuda_zeros.cuh"
 
 #include "core/cuda_launch.cuh"
+#include "core/integer_math.h"
 
 namespace baracuda {
 namespace {
@@ -24,7 +25,7 @@ Status enqueue_zeros(void* memory, size_t bytes, Stream stream) {
 
 Status enqueue_zeros_early(void* array, size_t bytes, Stream stream) {
   // Arrays of a workspace begin at 16 bytes, and so does what follows them.
-  const int64_t count = static_cast<int64_t>((bytes + sizeof(uint4) - 1) / sizeof(uint4));
+  const int64_t count = static_cast<int64_t>(groups_of(bytes, sizeof(uint4)));
   return launch_kernel("zero kernel", write_zeros, blocks_for(count, kThreads), kThreads, 0, stream, count,
                        static_cast<uint4*>(array));
 }

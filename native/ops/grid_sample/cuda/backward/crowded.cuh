@@ -5,6 +5,7 @@
 
 #include "core/cuda_launch.cuh"
 #include "core/cuda_warp.cuh"
+#include "core/integer_math.h"
 #include "ops/grid_sample/cuda/backward/list_sort.cuh"
 #include "ops/grid_sample/cuda/backward/slopes.cuh"
 
@@ -164,11 +165,11 @@ __global__ void __launch_bounds__(kSumThreads, 2)
   wait_for_kernel_before();
   const int64_t crowded = static_cast<int64_t>(s.totals->crowded);
   if (crowded == 0) return;
-  const int64_t channel_groups = (p.c + kSumChannels - 1) / kSumChannels;
+  const int64_t channel_groups = groups_of(p.c, kSumChannels);
   const int64_t tile_jobs = crowded * channel_groups;
   const int64_t samples = p.n * p.samples;
   // A narrow problem's slopes are there already.
-  const int64_t jobs = is_narrow(p) ? tile_jobs : tile_jobs + (samples + kSumThreads - 1) / kSumThreads;
+  const int64_t jobs = is_narrow(p) ? tile_jobs : tile_jobs + groups_of<int64_t>(samples, kSumThreads);
   for (int64_t job = blockIdx.x; job < jobs; job += gridDim.x) {
     if (job < tile_jobs) {
       // A tile's groups follow each other: its lists stay in the caches.

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "core/cuda_launch.cuh"
+#include "core/integer_math.h"
 #include "ops/grid_sample/cuda/backward/order.cuh"
 #include "ops/grid_sample/cuda/backward/reserve.cuh"
 
@@ -106,7 +107,7 @@ template <typename T, int kCapacity>
 __global__ void __launch_bounds__(kNarrowThreads)
     sum_narrow(Problem p, TileGrid tiles, BackwardBuffers<T> b, Storage<Compute<T>, uint32_t> s) {
   using C = Compute<T>;
-  constexpr int kListRounds = (kCapacity + kNarrowThreads - 1) / kNarrowThreads;
+  constexpr int kListRounds = groups_of(kCapacity, kNarrowThreads);
   __shared__ NarrowShared<C, kCapacity> shared;
   const int64_t tile = blockIdx.x;
   const TilePlace place(tiles, tile);

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "core/cuda_copies.cuh"
+#include "core/integer_math.h"
 #include "ops/grid_sample/cuda/backward/order.cuh"
 
 namespace baracuda::grid_sample {
@@ -59,7 +60,7 @@ constexpr int kPatchPixels = kPatchColumns * (kTileHeight + 1);
 
 // A thread is a pixel, a sample of each of these rounds, and fills a place of each of those.
 template <int kCapacity>
-constexpr int kRounds = (kCapacity + kTileThreads - 1) / kTileThreads;
+constexpr int kRounds = groups_of(kCapacity, kTileThreads);
 
 template <typename C>
 struct alignas(2 * sizeof(C)) Fractions {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "core/cuda_division.cuh"
+#include "core/integer_math.h"
 #include "core/workspace.h"
 #include "ops/grid_sample/launch.h"
 #include "ops/grid_sample/math.h"
@@ -20,8 +21,8 @@ struct TileGrid {
   int64_t columns, per_image, total;
 
   explicit TileGrid(const Problem& p)
-      : columns((int64_t{p.input_w} + kTileWidth - 1) >> kTileWidthShift),
-        per_image(columns * ((int64_t{p.input_h} + kTileHeight - 1) >> kTileHeightShift)),
+      : columns(groups_of_bits(int64_t{p.input_w}, kTileWidthShift)),
+        per_image(columns * groups_of_bits(int64_t{p.input_h}, kTileHeightShift)),
         total(per_image * p.n) {}
 };
 
@@ -82,7 +83,7 @@ constexpr Index kHome = Index{1} << (8 * sizeof(Index) - 1);
 
 // Blocks that stage tiles: one for each tile and chunk of channels.
 inline int64_t staged_blocks(const Problem& p, const TileGrid& tiles) {
-  return tiles.total * ((p.c + kChannelChunk - 1) / kChannelChunk);
+  return tiles.total * ceil_div(p.c, kChannelChunk);
 }
 
 // Whether tiles may be staged: a 32-bit Index holds a sample's number in its image with room for kHome, and one launch

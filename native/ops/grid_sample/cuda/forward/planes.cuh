@@ -53,10 +53,10 @@ PlaneGroups plane_groups(const Problem& p, const DeviceTraits& device) {
   int64_t least = INT64_MAX;
   for (int32_t channels = 1; channels <= most; ++channels) {
     const int32_t per_image = (p.c - 1) / channels + 1;
-    const int64_t cost = (int64_t{p.n} * per_image + blocks - 1) / blocks * (channels + 1);
+    const int64_t cost = ceil_div(int64_t{p.n} * per_image, blocks) * (channels + 1);
     if (cost >= least) continue;
     least = cost;
-    best = {channels, per_image, (channels * plane_bytes + 2 * kCopyBytes - 1) / kCopyBytes * kCopyBytes};
+    best = {channels, per_image, groups_of(channels * plane_bytes + kCopyBytes, kCopyBytes) * kCopyBytes};
   }
   return best;
 }

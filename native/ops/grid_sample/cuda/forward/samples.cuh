@@ -24,8 +24,8 @@ template <typename T>
 __global__ void __launch_bounds__(kForwardThreads, kForwardBlocks<T>) sample_images(Problem p, ForwardBuffers<T> b) {
   using C = Compute<T>;
   const int64_t samples = p.n * p.samples;
-  const int64_t sample_blocks = (samples + kForwardThreads - 1) / kForwardThreads;
-  const int64_t jobs = sample_blocks * ((static_cast<uint32_t>(p.c) + kForwardChannels - 1) / kForwardChannels);
+  const int64_t sample_blocks = groups_of<int64_t>(samples, kForwardThreads);
+  const int64_t jobs = sample_blocks * groups_of<uint32_t>(p.c, kForwardChannels);
   for (int64_t job = blockIdx.x; job < jobs; job += gridDim.x) {
     const Division cut(job, sample_blocks);
     const int64_t i = cut.remainder * kForwardThreads + threadIdx.x;

@@ -67,7 +67,7 @@ struct RecordPlaces {
         tiles(static_cast<int32_t>(ceil_div(extent, int64_t{unit} * units_of_tile))) {}
   BARACUDA_HD static constexpr int32_t pitch_of(int32_t units_of_tile) {
     constexpr int32_t kStep = kBulkBytes / static_cast<int32_t>(sizeof(UnitRecord));
-    return (units_of_tile + kStep - 1) / kStep * kStep;
+    return groups_of(units_of_tile, kStep) * kStep;
   }
   BARACUDA_HD int32_t count() const { return tiles * pitch; }
   __device__ int32_t place(int32_t unit) const { return unit / tile_units * pitch + unit % tile_units; }
@@ -98,8 +98,8 @@ struct TileTables {
         y_capacity(static_cast<int32_t>(entry_capacity(p.h, p.pooled_h, kUnitRows))) {
     const int64_t rois = p.num_rois;
     // A box's entries begin where a bulk copy can.
-    x_capacity = (x_capacity + kBulkEntries<XEntry> - 1) / kBulkEntries<XEntry> * kBulkEntries<XEntry>;
-    y_capacity = (y_capacity + kBulkEntries<YEntry> - 1) / kBulkEntries<YEntry> * kBulkEntries<YEntry>;
+    x_capacity = groups_of(x_capacity, kBulkEntries<XEntry>) * kBulkEntries<XEntry>;
+    y_capacity = groups_of(y_capacity, kBulkEntries<YEntry>) * kBulkEntries<YEntry>;
     boxes = workspace_array<Box<C>>(workspace, layout->reserve<Box<C>>(rois));
     x_records = workspace_array<UnitRecord>(workspace, layout->reserve<UnitRecord>(rois * x_places.count()));
     y_records = workspace_array<UnitRecord>(workspace, layout->reserve<UnitRecord>(rois * y_places.count()));

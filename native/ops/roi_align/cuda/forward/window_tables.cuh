@@ -114,7 +114,7 @@ struct WindowTables {
 template <typename Entry>
 BARACUDA_HD int32_t filled_up(int32_t count) {
   constexpr int32_t kStep = sizeof(Entry) < kCopyBytes ? kCopyBytes / static_cast<int32_t>(sizeof(Entry)) : 1;
-  return (count + kStep - 1) / kStep * kStep;
+  return groups_of(count, kStep) * kStep;
 }
 
 // Collects the rows that a warp tabulates: their weights without the zeros, and which rows they are.
@@ -283,8 +283,8 @@ __device__ WindowBox plan_passes(const Problem& p, int32_t image, const WindowRo
   box.passes = kSplitRows;
   int32_t most = from(0, p.pooled_h).phs;
   if (most == 0) return box;
-  const int32_t wanted = (p.pooled_h + most - 1) / most;
-  most = (p.pooled_h + wanted - 1) / wanted;
+  const int32_t wanted = groups_of(p.pooled_h, most);
+  most = groups_of(p.pooled_h, wanted);
   for (int32_t ph = 0; ph < p.pooled_h;) {
     const PlannedPass pass = from(ph, most);
     if (pass.phs == 0) {

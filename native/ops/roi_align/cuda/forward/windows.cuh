@@ -8,6 +8,7 @@
 #pragma once
 
 #include "core/cuda_copies.cuh"
+#include "core/integer_math.h"
 #include "ops/roi_align/cuda/forward/columns.cuh"
 #include "ops/roi_align/cuda/forward/window_tables.cuh"
 
@@ -115,7 +116,7 @@ __device__ __forceinline__ void begin_window(const Problem& p, const int32_t* ro
   constexpr int kPixels = kBytes / static_cast<int>(sizeof(T));
   constexpr int kPieces = kCopyBytes / kBytes;
   const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
-  constexpr int kRounds = (kWindowChannels + kWindowWarps - 1) / kWindowWarps;
+  constexpr int kRounds = groups_of(kWindowChannels, kWindowWarps);
   const int64_t plane = static_cast<int64_t>(p.h) * p.w, step = kWindowWarps * plane;
   const int32_t of_row = pass.units * kUnitCopies<T>, copies = pass.rows * of_row;
   const int32_t pitch = window_copies<T>(pass.rows, pass.units) * kCopyBytes;
@@ -355,7 +356,7 @@ __global__ void __launch_bounds__(kWindowThreads, kWindowCtas<T>)
     const int32_t all = pass.phs * pass.pws, room_for = whole_row ? steps.collected : collected_bins(p);
     kept = all - first < room_for ? all - first : room_for;
     kept_at = pass.ph * p.pooled_w + pass.pw + first;
-    const int32_t share = (kept + kWindowWarps - 1) / kWindowWarps;
+    const int32_t share = groups_of(kept, kWindowWarps);
     const int32_t begin = warp * share < kept ? warp * share : kept;
     const int32_t end = begin + share < kept ? begin + share : kept;
     const int32_t of_row = pass.units * kUnitCopies<T>;

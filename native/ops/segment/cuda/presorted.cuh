@@ -6,6 +6,7 @@
 
 #include "core/cuda_launch.cuh"
 #include "core/cuda_zeros.cuh"
+#include "core/integer_math.h"
 #include "ops/segment/cuda/batch.cuh"
 #include "ops/segment/cuda/join/join.cuh"
 #include "ops/segment/cuda/sort/begins.cuh"
@@ -67,7 +68,7 @@ struct PresortedShape {
   PresortedShape(const Pieces& list, int32_t d, int columns, bool reduces) : lane_bits(0), key_bits(0) {
     while (lane_bits < 5 && (columns << lane_bits) < d) ++lane_bits;
     const int64_t block_columns = int64_t{columns} << lane_bits;
-    column_blocks = static_cast<int32_t>((d + block_columns - 1) / block_columns);
+    column_blocks = static_cast<int32_t>(ceil_div(d, block_columns));
     while (key_bits < kMostKeyBits && list.num_segments >> (key_bits + 1) >= kManyGroups) ++key_bits;
     // Where every segment is one piece, windows have only the rows of no segment.
     const bool no_windows = reduces && list.n <= list.piece_rows();
@@ -83,8 +84,7 @@ struct PresortedShape {
 
   // Of 2^bits items a group.
   int64_t blocks_of(int64_t items, int32_t bits) const {
-    const int64_t group_items = int64_t{1} << bits, block_groups = (items + group_items - 1) >> bits;
-    return (block_groups + groups() - 1) / groups() * column_blocks;
+    return ceil_div(groups_of_bits(items, bits), groups()) * column_blocks;
   }
 };
 

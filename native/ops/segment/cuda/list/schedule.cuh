@@ -4,6 +4,7 @@
 #pragma once
 
 #include "core/cuda_launch.cuh"
+#include "core/integer_math.h"
 #include "ops/segment/cuda/state.cuh"
 
 namespace baracuda::segment {
@@ -54,11 +55,10 @@ struct ListShape {
   static constexpr int32_t kLeastColumns = 32;
 
   static int32_t blocks_of(int32_t d, int32_t columns) {
-    return static_cast<int32_t>((int64_t{d} + columns - 1) / columns);
+    return static_cast<int32_t>(ceil_div(d, columns));
   }
   BARACUDA_HD int64_t tasks_of(int64_t n, int32_t bits) const {
-    const int64_t windows = (n + (int64_t{1} << bits) - 1) >> bits;
-    return (windows + groups() - 1) / groups() * column_blocks;
+    return groups_of<int64_t>(groups_of_bits(n, bits), groups()) * column_blocks;
   }
 };
 

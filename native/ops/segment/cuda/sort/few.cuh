@@ -2,6 +2,7 @@
 // The radix sort of few rows: one launch a digit, in which every block counts all ids itself.
 #pragma once
 
+#include "core/integer_math.h"
 #include "ops/segment/cuda/sort/digits.cuh"
 
 namespace baracuda::segment {
@@ -53,7 +54,7 @@ __global__ void __launch_bounds__(kSortThreads)
   rank_records<kFewDigitBits>(values, in_warp + warp * digits, ranks);
   __syncthreads();
   // A thread takes consecutive digits.
-  const uint32_t each = (digits + kSortThreads - 1) / kSortThreads;
+  const uint32_t each = groups_of<uint32_t>(digits, kSortThreads);
   const uint32_t from = threadIdx.x * each, to = from + each < digits ? from + each : digits;
   uint64_t sum = 0;
   for (uint32_t i = from; i < to; ++i) sum += before[i] + all[i];

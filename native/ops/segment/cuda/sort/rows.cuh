@@ -8,6 +8,7 @@
 #include "core/checked.h"
 #include "core/cuda_launch.cuh"
 #include "core/cuda_zeros.cuh"
+#include "core/integer_math.h"
 #include "ops/segment/cuda/sort/begins.cuh"
 #include "ops/segment/cuda/sort/few.cuh"
 #include "ops/segment/cuda/sort/tiles.cuh"
@@ -22,8 +23,8 @@ class RowSorter {
       : n_(p.n), num_segments_(p.num_segments), zero_count_(zero_count) {
     while (key_bits_ < 31 && num_segments_ >> key_bits_ != 0) ++key_bits_;
     if (key_bits_ == 0) key_bits_ = 1;
-    passes_ = (key_bits_ + kDigitBits - 1) / kDigitBits;
-    digit_bits_ = (key_bits_ + passes_ - 1) / passes_;
+    passes_ = groups_of(key_bits_, kDigitBits);
+    digit_bits_ = groups_of(key_bits_, passes_);
     // What a tile publishes takes at most two bytes a record: the header's bound of the workspace has no more.
     const int64_t published = sizeof(uint32_t) * (int64_t{passes_} << digit_bits_);
     while (items_ > kLeastItems && n_ < kTilesWanted * kSortThreads * items_ &&
@@ -31,7 +32,7 @@ class RowSorter {
       items_ /= 2;
     }
     const int64_t smallest = kSortThreads * (items_ < kItemsAnywhere ? items_ : kItemsAnywhere);
-    const int64_t tiles = few() ? 0 : (static_cast<int64_t>(n_) + smallest - 1) / smallest;
+    const int64_t tiles = few() ? 0 : ceil_div(n_, smallest);
     lists_[0] = workspace_array<Record>(workspace, layout.reserve<Record>(n_));
     lists_[1] = workspace_array<Record>(workspace, layout.reserve<Record>(passes_ > 1 ? n_ : 0));
     begins_ = workspace_array<int32_t>(workspace, layout.reserve<int32_t>(int64_t{num_segments_} + 2));
@@ -107,7 +108,7 @@ class RowSorter {
   }
 
   Status enqueue_few(const Index& ids, Stream stream, const Record** records) const {
-    const int32_t passes = (key_bits_ + kFewDigitBits - 1) / kFewDigitBits, bits = (key_bits_ + passes - 1) / passes;
+    const int32_t passes = groups_of(key_bits_, kFewDigitBits), bits = groups_of(key_bits_, passes);
     int32_t* begins = passes == 1 ? begins_ : nullptr;
     for (int32_t pass = 0; pass < passes; ++pass) {
       const Digit digit{pass * bits, bits};

@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import faulthandler
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -284,12 +285,16 @@ def _in_a_child(work: Callable[[], None], leave: Callable[[int], Any] = os._exit
             os._exit(3)
         sys.stdout.flush()
         leave(0)
-    for _ in range(600):
+    for _ in range(200):
         ended, status = os.waitpid(child, os.WNOHANG)
         if ended:
             assert status == 0, f"the child ended with {status}"
             return
         time.sleep(0.1)
+    debugger = shutil.which("gdb") or shutil.which("cuda-gdb")
+    if debugger:
+        where = [debugger, "-p", str(child), "-batch", "-nx", "-ex", "bt 25"]
+        say(subprocess.run(where, capture_output=True, text=True, timeout=20, check=False).stdout[-4000:])
     os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)
     raise AssertionError("the child hangs")
@@ -310,6 +315,13 @@ def fork(leave: str) -> None:
     for _ in range(3):
         _in_a_child(child, os._exit if leave == "at-once" else sys.exit)
     assert_healthy(stream)
+
+
+def fork_in_the_driver() -> None:
+    """A child that ends by the interpreter, as for the library, in a process that has used the driver alone."""
+    memory = DeviceMemory(1 << 20)
+    memory.write(np.zeros(1 << 20, np.uint8))
+    _in_a_child(lambda: None, sys.exit)
 
 
 def fork_before_use() -> None:

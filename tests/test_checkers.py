@@ -4,13 +4,14 @@
 from __future__ import annotations
 
 import shutil
+import struct
 import subprocess
 import zipfile
 from pathlib import Path
 
 import pytest
 
-from tools import check_exports, check_ptx, check_source, wheel
+from tools import check_exports, check_ptx, check_source, compare_code, wheel
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -321,3 +322,101 @@ def test_pypi_compiler_requirement_is_the_same_in_both_places() -> None:
     group = next(line for line in text.splitlines() if line.startswith("nvcc = "))
     override = next(line for line in text.splitlines() if line.startswith("build.requires = "))
     assert group.split(" = ", 1)[1] == override.split(" = ", 1)[1]
+
+
+OLD_LIBRARY = """
+#include <math.h>
+namespace { int twice(int a) { return a * 2; } }
+extern "C" int kept(int a) { return twice(a) + 1; }
+extern "C" double changed(double a) { return sqrt(a) + 1.0; }
+extern "C" int renamed(int a) { return a / 3 + kept(a); }
+extern "C" int calls(int a) { return renamed(a) * 5; }
+"""
+
+
+def compare_libraries(folder: Path, new: str, *options: str) -> int:
+    built = []
+    for name, text in (("old", OLD_LIBRARY), ("new", new)):
+        (folder / name).mkdir(exist_ok=True)
+        built.append(str(build_library(folder / name, text, "-O2", "-fPIC", "-fvisibility=default")))
+    return compare_code.main([*options, *built])
+
+
+def test_compare_code_same_in_another_order_passes(tmp_path: Path) -> None:
+    head, kept, changed, renamed, calls = OLD_LIBRARY.strip().rsplit("\n", 4)
+    declared = 'extern "C" int renamed(int);'
+    assert compare_libraries(tmp_path, "\n".join([head, declared, calls, changed, kept, renamed])) == 0
+
+
+def test_compare_code_changed_constant_is_found(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert compare_libraries(tmp_path, OLD_LIBRARY.replace("a / 3", "a / 5")) == 1
+    assert "different: renamed" in capsys.readouterr().out
+
+
+def test_compare_code_rename_is_followed_into_calls(tmp_path: Path) -> None:
+    new = OLD_LIBRARY.replace("renamed", "divided")
+    assert compare_libraries(tmp_path, new) == 1
+    assert compare_libraries(tmp_path, new, "--rename", r"^renamed\b", "divided") == 0
+
+
+def test_compare_code_missing_function_is_found_unless_merged(tmp_path: Path) -> None:
+    new = OLD_LIBRARY.replace('extern "C" double changed(double a) { return sqrt(a) + 1.0; }\n', "")
+    assert compare_libraries(tmp_path, new) == 1
+    assert compare_libraries(tmp_path, new, "--merged", "^changed") == 0
+
+
+PTX_OF_FILE = """
+.visible .entry _ZN8baracuda{unnamed}6gatherEPf(
+\t.param .u64 _ZN8baracuda{unnamed}6gatherEPf_param_0
+)
+{{
+$L__BB{number}_1:
+\tld.param.u64 %rd1, [_ZN8baracuda{unnamed}6gatherEPf_param_0];
+\t{instruction}
+\tret;
+}}
+"""
+
+
+@pytest.mark.parametrize(("instruction", "expected"), [("add.f32 %f1, %f2, %f3;", 0), ("sub.f32 %f1, %f2, %f3;", 1)])
+def test_compare_code_ptx_of_two_files(tmp_path: Path, instruction: str, expected: int) -> None:
+    old = PTX_OF_FILE.format(unnamed="21_GLOBAL__N__0ff_old_cu", number=0, instruction="add.f32 %f1, %f2, %f3;")
+    new = PTX_OF_FILE.format(unnamed="22_GLOBAL__N__0ff_name_cu", number=7, instruction=instruction)
+    (tmp_path / "old.ptx").write_text(old)
+    (tmp_path / "new.ptx").write_text(new)
+    assert compare_code.main([str(tmp_path / "old.ptx"), str(tmp_path / "new.ptx")]) == expected
+
+
+def planted_cubin(code: bytes, registers: int = 24, shared: int = 64) -> bytes:
+    """An ELF file with one kernel, as ptxas lays it out."""
+    kernel = "_Z6gatherPf"
+    names = b"\0.shstrtab\0" + f".text.{kernel}\0.nv.shared.{kernel}\0".encode()
+    of_text, of_shared = names.index(b".text"), names.index(b".nv.shared")
+    start = 64 + len(names) + len(code)
+    progbits, no_bits, strings = 1, 8, 3
+    headers = [
+        struct.pack("<IIQQQQIIQQ", 0, 0, 0, 0, 0, 0, 0, 0, 0, 0),
+        struct.pack("<IIQQQQIIQQ", 1, strings, 0, 0, 64, len(names), 0, 0, 1, 0),
+        struct.pack("<IIQQQQIIQQ", of_text, progbits, 6, 0, 64 + len(names), len(code), 0, registers << 24, 128, 0),
+        struct.pack("<IIQQQQIIQQ", of_shared, no_bits, 3, 0, start, shared, 0, 2, 16, 0),
+    ]
+    head = b"\x7fELF\x02\x01" + bytes(34) + struct.pack("<Q", start) + bytes(10) + struct.pack("<HHH", 64, 4, 1)
+    return head + names + code + b"".join(headers)
+
+
+def test_compare_code_kernel_differs_by_code_order_registers_and_shared_memory() -> None:
+    one, other = bytes(range(16)), bytes(range(16, 32))
+
+    def code_of(cubin: bytes) -> compare_code.Code:
+        (code,) = compare_code.kernels_of_cubin(cubin).values()
+        return code
+
+    def compared(cubin: bytes) -> compare_code.Comparison:
+        return compare_code.compare({"gather": [code_of(planted_cubin(one + other))]}, {"gather": [code_of(cubin)]})
+
+    assert compared(planted_cubin(one + other)).is_same
+    assert compared(planted_cubin(other + one)).reordered == ["gather"]
+    assert not compared(planted_cubin(other + one)).is_same
+    assert compared(planted_cubin(one + one)).different == ["gather"]
+    assert compared(planted_cubin(one + other, registers=32)).reordered == ["gather"]
+    assert compared(planted_cubin(one + other, shared=128)).different == ["gather"]

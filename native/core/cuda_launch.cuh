@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a cuda.cu needs to launch: checked launches on a stream, one-dimensional grids of any size, and the stamp that
+// What CUDA code needs to launch: checked launches on a stream, one-dimensional grids of any size, and the stamp that
 // provides launch<Buffers>.
 #pragma once
 
@@ -10,6 +10,7 @@
 
 #include "core/backend.h"
 #include "core/checked.h"
+#include "core/integer_math.h"
 #include "core/status.h"
 
 namespace baracuda {
@@ -33,7 +34,7 @@ namespace {
 
 // Blocks for `items` items at `per_block` each; kernels stride by the grid, so a cut at the launch limit is harmless.
 inline uint32_t blocks_for(int64_t items, int64_t per_block) {
-  const int64_t blocks = (items + per_block - 1) / per_block;
+  const int64_t blocks = ceil_div(items, per_block);
   return static_cast<uint32_t>(blocks < INT32_MAX ? blocks : INT32_MAX);
 }
 
@@ -51,8 +52,8 @@ Status launch_kernel(const char* name, void (*kernel)(Parameters...), uint32_t b
   return error == cudaSuccess ? Status::kOk : cuda_failure(error, name);
 }
 
-// The same for a kernel that begins with wait_for_kernel_before(): where the hardware can (sm_90), its blocks start
-// while the kernel before it in the stream drains, which hides the launch.
+// Enqueues a kernel that begins with wait_for_kernel_before(): where the hardware can (sm_90), its blocks start while
+// the kernel before it in the stream drains, which hides the launch.
 template <typename... Parameters, typename... Arguments>
 Status launch_early(const char* name, void (*kernel)(Parameters...), uint32_t blocks, uint32_t threads,
                     size_t shared_bytes, Stream stream, Arguments... arguments) {

@@ -10,8 +10,18 @@
 namespace baracuda {
 namespace {
 
-// a >= 0, b > 0.
+// How many groups of `b` hold `a`: a >= 0, b > 0.
 BARACUDA_HD constexpr int64_t ceil_div(int64_t a, int64_t b) { return a / b + (a % b != 0); }
+// The same number in fewer operations and in the numbers' own type, where a + b - 1 fits it.
+template <typename I>
+BARACUDA_HD constexpr I groups_of(I a, I b) {
+  return (a + b - 1) / b;
+}
+// Groups of a power of two.
+template <typename I>
+BARACUDA_HD constexpr I groups_of_bits(I a, int32_t bits) {
+  return (a + (I{1} << bits) - 1) >> bits;
+}
 BARACUDA_HD constexpr int64_t at_most(int64_t a, int64_t limit) { return a < limit ? a : limit; }
 BARACUDA_HD constexpr int64_t at_least(int64_t a, int64_t limit) { return a > limit ? a : limit; }
 

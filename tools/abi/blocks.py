@@ -47,8 +47,12 @@ def macro_name(operator: Operator) -> str:
     return operator.name.upper()
 
 
+def _camel_case(name: str) -> str:
+    return "".join(part.capitalize() for part in name.split("_"))
+
+
 def _struct_name(operator: Operator) -> str:
-    return "".join(part.capitalize() for part in operator.name.split("_")) + "Arguments"
+    return _camel_case(operator.name) + "Arguments"
 
 
 def macro(lines: list[str]) -> str:
@@ -57,10 +61,17 @@ def macro(lines: list[str]) -> str:
     return "\n".join([*(f"{line:<{width}}\\" for line in lines[:-1]), lines[-1]]) + "\n"
 
 
-def _block(operator: Operator) -> str:
+def _roles(operator: Operator, operators: Sequence[Operator]) -> list[str]:
+    """What a block says of every tensor that some operator of its folder has: constants of type Role."""
+    roles = {tensor.name: f"k{tensor.role.capitalize()}" for tensor in operator.tensors}
+    names = dict.fromkeys(tensor.name for each in operators for tensor in each.tensors)
+    return [f"static constexpr Role k{_camel_case(name)} = Role::{roles.get(name, 'kNone')}" for name in names]
+
+
+def _block(operator: Operator, operators: Sequence[Operator]) -> str:
     template = "template <typename Value>\n" if _takes_value(operator) else ""
-    fields = "".join(f"  {field};\n" for field in _fields(operator))
-    return f"{template}struct {_struct_name(operator)} {{\n{fields}}};\n"
+    lines = "".join(f"  {line};\n" for line in (*_fields(operator), *_roles(operator, operators)))
+    return f"{template}struct {_struct_name(operator)} {{\n{lines}}};\n"
 
 
 def _functions(operator: Operator) -> str:
@@ -125,7 +136,8 @@ def block_file(folder: str, operators: Sequence[Operator]) -> Iterator[str]:
     yield f"""\
 // The arguments of the operators of native/ops/{folder} as blocks, and the macros that stamp their C functions:
 // BARACUDA_STAMP_<OPERATOR>(token, Op) those of one dtype, BARACUDA_STAMP_EVERY_<OPERATOR>(Op) all of them, where Op is
-// a template over the types of a dtype. What an Op is: core/entry.h.
+// a template over the types of a dtype. What an Op is: core/entry.h. A block also says which of the tensors it has that
+// the folder's operators have.
 #pragma once
 
 #include <cstddef>
@@ -134,12 +146,13 @@ def block_file(folder: str, operators: Sequence[Operator]) -> Iterator[str]:
 #include "baracuda_kernels.h"
 #include "core/dtype.h"
 #include "core/entry.h"
+#include "core/role.h"
 
 namespace baracuda {{
 """
     groups = alike(operators)
     for group in groups:
-        yield "\n" + _block(group[0])
+        yield "\n" + _block(group[0], operators)
         yield from (f"using {_struct_name(other)} = {_struct_name(group[0])};\n" for other in group[1:])
     yield "\n}  // namespace baracuda\n"
     for group in groups:

@@ -3,6 +3,7 @@
 // of theta, then one warp adds an element's chunks in order.
 #include "core/checked.h"
 #include "core/cuda_launch.cuh"
+#include "core/cuda_warp.cuh"
 #include "ops/affine_grid/launch.h"
 #include "ops/affine_grid/math.h"
 
@@ -92,7 +93,7 @@ __global__ void __launch_bounds__(kTotalThreads) add_chunks(Problem p, Partials<
     for (int64_t first = 0; first < p.chunks; first += 32) {
       const T mine = first + lane < p.chunks ? sums[first + lane] : T(0);
       const int count = p.chunks - first < 32 ? static_cast<int>(p.chunks - first) : 32;
-      for (int k = 0; k < count; ++k) total = total + __shfl_sync(0xffffffffu, mine, k);
+      for (int k = 0; k < count; ++k) total = total + __shfl_sync(kFullWarp, mine, k);
     }
     if (lane == 0) grad_theta[element] = narrow<T>(total);
   }

@@ -1,10 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// Dequantize on CUDA: a thread owns one aligned 16-byte vector of the output.
+// Dequantize on CUDA: a thread owns one aligned 16-byte vector of the output. A call is cut into launches, each of
+// which takes the first path that can.
+//
+//   path                    launches
+//   two channels a vector   a channel's run has a vector's elements, or one less, or more
+//   a channel an element    runs of one element; input, output and parameters are aligned vectors
+//   any channels            all.
 #include <utility>
 
 #include "core/checked.h"
 #include "core/cuda_launch.cuh"
 #include "core/integer_math.h"
+#include "core/paths.h"
 #include "ops/dequantize/launch.h"
 #include "ops/dequantize/math.h"
 
@@ -199,22 +206,58 @@ BackwardBuffers<T> buffers_at(const BackwardBuffers<T>& b, int64_t element, int6
   return {b.input + element, b.scale + channel, b.output + element};
 }
 
+// What one launch is asked to write.
 template <typename Buffers>
-Status launch_slice(const Buffers& b, int64_t count, int64_t channels, int64_t inner, Stream stream) {
-  constexpr int64_t kCount = kElements<Buffers>;
-  const int64_t head = static_cast<int64_t>(reinterpret_cast<uintptr_t>(b.output) % kVectorBytes / sizeof(*b.output));
-  const Slice<Buffers> s{b, static_cast<uint32_t>(count), static_cast<int32_t>(head), Divider(inner),
-                         Divider(channels)};
-  const bool aligned_input = is_aligned(b.input - head, kCount);
-  auto kernel = write_vectors<Meets::kAny, false, Buffers>;
-  if (inner >= kCount - 1) {
-    kernel = aligned_input ? write_vectors<Meets::kTwo, true, Buffers> : write_vectors<Meets::kTwo, false, Buffers>;
-  } else if (inner == 1 && channels % kCount == 0 && head == 0 && aligned_input && are_channels_aligned(b, kCount)) {
-    kernel = write_vectors<Meets::kEach, true, Buffers>;
+struct SliceRequest {
+  static constexpr int64_t kCount = kElements<Buffers>;
+  const Buffers& b;
+  int64_t count, channels, inner;
+  Stream stream;
+
+  // Elements by which the output stands past an aligned vector.
+  int64_t head() const {
+    return static_cast<int64_t>(reinterpret_cast<uintptr_t>(b.output) % kVectorBytes / sizeof(*b.output));
   }
-  return launch_kernel("dequantize kernel", kernel, blocks_for(head + count, kThreads * kCount), kThreads, 0, stream,
-                       s);
-}
+  bool has_aligned_input() const { return is_aligned(b.input - head(), kCount); }
+  Status launch(void (*kernel)(Slice<Buffers>)) const {
+    const Slice<Buffers> s{b, static_cast<uint32_t>(count), static_cast<int32_t>(head()), Divider(inner),
+                           Divider(channels)};
+    return launch_kernel("dequantize kernel", kernel, blocks_for(head() + count, kThreads * kCount), kThreads, 0,
+                         stream, s);
+  }
+};
+
+template <typename Buffers>
+struct TwoChannelsPath {
+  const SliceRequest<Buffers>& call;
+  static const char* name() { return "two channels a vector"; }
+  bool can() const { return call.inner >= call.kCount - 1; }
+  Status enqueue() const {
+    return call.launch(call.has_aligned_input() ? write_vectors<Meets::kTwo, true, Buffers>
+                                                : write_vectors<Meets::kTwo, false, Buffers>);
+  }
+};
+
+template <typename Buffers>
+struct EachChannelPath {
+  const SliceRequest<Buffers>& call;
+  static const char* name() { return "a channel an element"; }
+  bool can() const {
+    return call.inner == 1 && call.channels % call.kCount == 0 && call.head() == 0 && call.has_aligned_input() &&
+           are_channels_aligned(call.b, call.kCount);
+  }
+  Status enqueue() const { return call.launch(write_vectors<Meets::kEach, true, Buffers>); }
+};
+
+template <typename Buffers>
+struct AnyChannelsPath {
+  const SliceRequest<Buffers>& call;
+  static const char* name() { return "any channels"; }
+  Status enqueue() const { return call.launch(write_vectors<Meets::kAny, false, Buffers>); }
+};
+
+template <typename Buffers>
+using SlicePaths = Paths<TwoChannelsPath<Buffers>, EachChannelPath<Buffers>, AnyChannelsPath<Buffers>>;
 
 // Cuts along the outermost dimension that makes a piece small enough.
 template <typename Buffers>
@@ -231,7 +274,8 @@ Status run(const Problem& p, const Buffers& b, void*, Stream stream) {
       for (int64_t i = 0; i < p.inner; i += inner_step) {
         const int64_t inner = inner_step < p.inner - i ? inner_step : p.inner - i;
         const Buffers part = buffers_at(b, (o * p.channels + c) * p.inner + i, c);
-        BARACUDA_RETURN_IF_FAILED(launch_slice(part, outer * channels * inner, channels, inner, stream));
+        BARACUDA_RETURN_IF_FAILED(SlicePaths<Buffers>::enqueue(
+            SliceRequest<Buffers>{part, outer * channels * inner, channels, inner, stream}));
       }
     }
   }

@@ -65,7 +65,7 @@ struct TabulatedAxis {
   BARACUDA_HD PixelRange pixels(int32_t bin) const { return bins[bin].pixels; }
   // For a pixel within the bin's range.
   BARACUDA_HD T weight(int32_t bin, int32_t pixel) const { return weight(bin, bins[bin], pixel); }
-  // The same where the bin's entry has been read.
+  // For a caller that has read the bin's entry.
   BARACUDA_HD T weight(int32_t bin, const BinEntry& entry, int32_t pixel) const {
     if (entry.weights < 0) return computed_weight(*axis, bin, pixel);
     return weights[entry.weights + (pixel - first_in_group(entry.pixels.first))];

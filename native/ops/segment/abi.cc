@@ -10,36 +10,13 @@
 namespace baracuda::segment {
 namespace {
 
-// The members of the argument blocks: each block has some of them.
-#define BARACUDA_MEMBER(NAME)                                       \
-  template <class Block>                                            \
-  auto NAME##_of(const Block& block, int)->decltype(block.NAME) {   \
-    return block.NAME;                                              \
-  }                                                                 \
-  template <class Block>                                            \
-  std::nullptr_t NAME##_of(const Block&, long) {                    \
-    return nullptr;                                                 \
-  }
-BARACUDA_MEMBER(input)
-BARACUDA_MEMBER(output)
-BARACUDA_MEMBER(grad_output)
-BARACUDA_MEMBER(grad_input)
-BARACUDA_MEMBER(arg)
-BARACUDA_MEMBER(segment_ids)
-BARACUDA_MEMBER(offsets)
-#undef BARACUDA_MEMBER
-
-template <typename Pointer>
-constexpr bool is_read(const Pointer&) {
-  return std::is_same_v<Pointer, const void*>;
-}
-template <typename Pointer>
-constexpr bool is_written(const Pointer&) {
-  return std::is_same_v<Pointer, void*>;
+template <class Block>
+constexpr bool is_gradient() {
+  return Block::kGradInput == Role::kOutput;
 }
 
 // Which tensors have a row for each row rather than for each segment.
-template <class Name>
+template <class Tag>
 struct Rows {
   static constexpr bool kInput = true, kOutput = false, kGradOutput = false;
 };
@@ -57,29 +34,32 @@ struct Rows<rule::SoftmaxGradient<T>> {
 };
 
 // The tensors that a rule calls x, y, s and t.
-template <class Name>
+template <class Tag>
 struct Roles {
   template <class Block>
   static void fill(const Block& a, const void** rows, const void** segments) {
-    rows[0] = input_of(a, 0), segments[0] = grad_output_of(a, 0);
-    // The product is formed anew from the rows: the one given may have been rounded to 0 or infinity.
-    segments[1] = output_of(a, 0);
+    if constexpr (Block::kInput == Role::kInput) rows[0] = a.input;
+    if constexpr (Block::kGradOutput == Role::kInput) segments[0] = a.grad_output;
+    // Products are formed anew from the rows: the one given may have been rounded to 0 or infinity.
+    if constexpr (Block::kOutput != Role::kNone) segments[1] = a.output;
   }
 };
 template <typename T>
 struct Roles<rule::Gather<T>> {
   template <class Block>
-  static void fill(const Block& a, const void** rows, const void** segments) {
-    rows[0] = nullptr, segments[1] = nullptr;
-    const bool backward = !std::is_same_v<decltype(grad_output_of(a, 0)), std::nullptr_t>;
-    segments[0] = backward ? grad_output_of(a, 0) : input_of(a, 0);
+  static void fill(const Block& a, const void**, const void** segments) {
+    if constexpr (is_gradient<Block>()) {
+      segments[0] = a.grad_output;
+    } else {
+      segments[0] = a.input;
+    }
   }
 };
 template <typename T>
 struct Roles<rule::SoftmaxGradient<T>> {
   template <class Block>
   static void fill(const Block& a, const void** rows, const void**) {
-    rows[0] = output_of(a, 0), rows[1] = grad_output_of(a, 0);
+    rows[0] = a.output, rows[1] = a.grad_output;
   }
 };
 
@@ -89,19 +69,19 @@ Status check_arg(const Problem& p) {
   return check_count("arg", CheckedCount(sizeof(I)).times(p.num_segments).times(p.d), &numel);
 }
 
-template <class Name, typename I, Form kForm, class Block>
+template <class Tag, typename I, Form kForm, class Block>
 struct Op {
   using Arguments = Block;
   using Problem = segment::Problem;
-  using Buffers = segment::Buffers<Name>;
-  using T = typename Name::Element;
+  using Buffers = segment::Buffers<Tag>;
+  using T = typename Tag::Element;
 
   static Status make_problem(const Block& a, Problem* problem) {
-    const bool backward = !std::is_same_v<decltype(grad_output_of(a, 0)), std::nullptr_t>;
-    const char* rows = backward ? "grad_input" : Rows<Name>::kInput ? "input" : "output";
+    constexpr bool kIsGradient = is_gradient<Block>();
+    const char* rows = kIsGradient ? "grad_input" : Rows<Tag>::kInput ? "input" : "output";
     // Softmax and its gradient have no tensor with a row for each segment.
-    constexpr bool kRowsAlone = Rows<Name>::kInput && Rows<Name>::kOutput;
-    const char* segments = kRowsAlone ? nullptr : backward ? "grad_output" : Rows<Name>::kInput ? "output" : "input";
+    constexpr bool kRowsAlone = Rows<Tag>::kInput && Rows<Tag>::kOutput;
+    const char* segments = kRowsAlone ? nullptr : kIsGradient ? "grad_output" : Rows<Tag>::kInput ? "output" : "input";
     if constexpr (kForm == Form::kOffsets) {
       BARACUDA_RETURN_IF_FAILED(segment::make_problem("num_rows", a.num_rows, a.embedding_dim, a.num_segments, kForm,
                                                       sizeof(T), rows, segments, problem));
@@ -109,7 +89,7 @@ struct Op {
       BARACUDA_RETURN_IF_FAILED(segment::make_problem("num_inputs", a.num_inputs, a.embedding_dim, a.num_segments,
                                                       kForm, sizeof(T), rows, segments, problem));
     }
-    return std::is_same_v<decltype(arg_of(a, 0)), std::nullptr_t> ? Status::kOk : check_arg<I>(*problem);
+    return Block::kArg == Role::kNone ? Status::kOk : check_arg<I>(*problem);
   }
 
   // The inputs, then the outputs, each in call order.
@@ -119,19 +99,16 @@ struct Op {
       found.items[found.count++] = {name, pointer, numel, bytes, is_output};
     };
     const auto numel = [&p](bool rows) { return rows ? p.row_numel : p.segment_numel; };
-    const auto grad_output = grad_output_of(a, 0);
-    const auto input = input_of(a, 0);
-    const auto output = output_of(a, 0);
-    const auto arg = arg_of(a, 0);
-    const auto grad_input = grad_input_of(a, 0);
-    if (is_read(grad_output)) put("grad_output", grad_output, numel(Rows<Name>::kGradOutput), sizeof(T), false);
-    if (is_read(input)) put("input", input, numel(Rows<Name>::kInput), sizeof(T), false);
-    if (is_read(output)) put("output", output, numel(Rows<Name>::kOutput), sizeof(T), false);
-    if (is_read(arg)) put("arg", arg, p.segment_numel, sizeof(I), false);
+    if constexpr (Block::kGradOutput == Role::kInput) {
+      put("grad_output", a.grad_output, numel(Rows<Tag>::kGradOutput), sizeof(T), false);
+    }
+    if constexpr (Block::kInput == Role::kInput) put("input", a.input, numel(Rows<Tag>::kInput), sizeof(T), false);
+    if constexpr (Block::kOutput == Role::kInput) put("output", a.output, numel(Rows<Tag>::kOutput), sizeof(T), false);
+    if constexpr (Block::kArg == Role::kInput) put("arg", a.arg, p.segment_numel, sizeof(I), false);
     put(kForm == Form::kOffsets ? "offsets" : "segment_ids", index(a), p.index_numel(), sizeof(I), false);
-    if (is_written(output)) put("output", output, numel(Rows<Name>::kOutput), sizeof(T), true);
-    if (is_written(arg)) put("arg", arg, p.segment_numel, sizeof(I), true);
-    if (is_written(grad_input)) put("grad_input", grad_input, p.row_numel, sizeof(T), true);
+    if constexpr (Block::kOutput == Role::kOutput) put("output", a.output, numel(Rows<Tag>::kOutput), sizeof(T), true);
+    if constexpr (Block::kArg == Role::kOutput) put("arg", a.arg, p.segment_numel, sizeof(I), true);
+    if constexpr (Block::kGradInput == Role::kOutput) put("grad_input", a.grad_input, p.row_numel, sizeof(T), true);
     return found;
   }
 
@@ -139,7 +116,7 @@ struct Op {
 
   // The means of the frozen ABI are called with a count for each segment, and always with some workspace.
   static size_t least_workspace(const Problem& p) {
-    constexpr bool kMean = std::is_same_v<Name, rule::Mean<T>> || std::is_same_v<Name, rule::MeanGradient<T>>;
+    constexpr bool kMean = std::is_same_v<Tag, rule::Mean<T>> || std::is_same_v<Tag, rule::MeanGradient<T>>;
     return kMean && kForm != Form::kOffsets && p.num_segments > 0 ? sizeof(int32_t) * p.num_segments
                                                                   : workspace_size(p);
   }
@@ -147,13 +124,13 @@ struct Op {
   static Status launch(const Problem& p, const Block& a, void* workspace, Stream stream) {
     const void* rows[2] = {};
     const void* segments[2] = {};
-    Roles<Name>::fill(a, rows, segments);
+    Roles<Tag>::fill(a, rows, segments);
     Buffers buffers{};
     for (int i = 0; i < 2; ++i) {
       buffers.rows[i] = static_cast<const T*>(rows[i]), buffers.segments[i] = static_cast<const T*>(segments[i]);
     }
     buffers.index = index(a), buffers.wide_index = sizeof(I) == 8;
-    if constexpr (Rule<Name>::kKind == Kind::kReduce) buffers.of_no_rows = Rule<Name>::of_no_rows();
+    if constexpr (Rule<Tag>::kKind == Kind::kReduce) buffers.of_no_rows = Rule<Tag>::of_no_rows();
     set_results(a, buffers);
     return segment::launch(p, buffers, workspace, stream);
   }
@@ -167,17 +144,15 @@ struct Op {
     }
   }
   static void set_results(const Block& a, Buffers& buffers) {
-    const auto arg = arg_of(a, 0);
-    if constexpr (std::is_same_v<decltype(arg), void* const>) {
-      buffers.result_arg = arg;
-    } else {
-      buffers.arg = arg;
+    if constexpr (Block::kArg == Role::kOutput) {
+      buffers.result_arg = a.arg;
+    } else if constexpr (Block::kArg == Role::kInput) {
+      buffers.arg = a.arg;
     }
-    const auto grad_input = grad_input_of(a, 0);
-    if constexpr (std::is_same_v<decltype(grad_input), void* const>) {
-      buffers.result = static_cast<T*>(grad_input);
+    if constexpr (is_gradient<Block>()) {
+      buffers.result = static_cast<T*>(a.grad_input);
     } else {
-      buffers.result = static_cast<T*>(output_of(a, 0));
+      buffers.result = static_cast<T*>(a.output);
     }
   }
 };

@@ -11,10 +11,10 @@
 namespace baracuda::segment {
 
 // The tensors of one call; NULL where an operator has none.
-template <class Name>
+template <class TheTag>
 struct Buffers {
-  using Rule = Name;
-  using T = typename Name::Element;
+  using Tag = TheTag;
+  using T = typename TheTag::Element;
   const T* rows[2];      // [n][d] each: x and y of math.h
   const T* segments[2];  // [num_segments][d] each: s and t
   const void* index;     // ids [n] or offsets [num_segments + 1]

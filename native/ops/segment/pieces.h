@@ -9,6 +9,7 @@
 #include <type_traits>
 
 #include "core/host_device.h"
+#include "core/integer_math.h"
 #include "core/workspace.h"
 #include "ops/segment/math.h"
 #include "ops/segment/problem.h"
@@ -71,7 +72,7 @@ struct List : Pieces {
 };
 
 inline int64_t slot_count(int32_t n, int32_t piece_bits) {
-  return 2 * ((static_cast<int64_t>(n) + (1 << piece_bits) - 1) >> piece_bits);
+  return 2 * groups_of_bits(int64_t{n}, piece_bits);
 }
 
 // The pieces of a call. Short ones only while what is kept of them takes no more memory than the list itself and a

@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: Apache-2.0
+// The backward to images of few channels on CUDA: a block owns a tile and sums each pixel at once from a table of its
+// contributions. The gradients to the samples' positions were written before.
+#pragma once
+
+#include "core/cuda_launch.cuh"
+#include "core/integer_math.h"
+#include "ops/grid_sample/cuda/backward/order.cuh"
+#include "ops/grid_sample/cuda/backward/reserve.cuh"
+
+namespace baracuda::grid_sample {
+namespace {
+
+// A thread owns two pixels, half a tile apart, whose contributions one network sorts.
+constexpr int kNarrowThreads = kTilePixels / 2;
+// A pixel's contributions in the table; the few pixels that have more put the rest in a common list.
+constexpr int kTabled = 8;
+constexpr int kMostOverflowing = 128;
+// Of a pixel in all: with at most these there is one chunk.
+static_assert(kTabled + kMostOverflowing <= kChunk);
+
+// An entry is a slot above its tap; kNoEntry comes after every other.
+constexpr int kNarrowTapBits = 2;
+constexpr uint32_t kNoEntry = 0xffff;
+
+template <typename C>
+struct alignas(4 * sizeof(C) < 16 ? 4 * sizeof(C) : 16) NarrowValues {
+  C lane[kNarrowChannels];
+};
+
+template <typename C>
+struct alignas(2 * sizeof(C)) NarrowFractions {
+  C x, y;
+};
+
+template <typename C, int kCapacity>
+struct NarrowShared {
+  NarrowValues<C> gradients[kCapacity];     // by slot
+  NarrowFractions<C> fractions[kCapacity];  // by slot
+  union {
+    OrderScratch<kCapacity> order;
+    alignas(16) uint16_t table[kTilePixels][kTabled];
+  };
+  uint32_t counts[kTilePixels];
+  uint32_t overflowing;
+  uint32_t overflow[kMostOverflowing];  // pixel above entry
+};
+
+// Sums of up to kNarrowChannels channels.
+template <typename C>
+struct NarrowSums {
+  C lane[kNarrowChannels];
+
+  template <int kCapacity>
+  __device__ __forceinline__ void add(uint32_t entry, const NarrowShared<C, kCapacity>& shared) {
+    const uint32_t slot = entry >> kNarrowTapBits;
+    const NarrowFractions<C> at = shared.fractions[slot];
+    const C weight_x = entry % 2 == 0 ? C(1) - at.x : at.x;
+    const C weight_y = entry / 2 % 2 == 0 ? C(1) - at.y : at.y;
+    const C weight = weight_y * weight_x;
+    const NarrowValues<C> gradient = shared.gradients[slot];
+#pragma unroll
+    for (int k = 0; k < kNarrowChannels; ++k) lane[k] = fma(weight, gradient.lane[k], lane[k]);
+  }
+};
+
+// Sums a pixel that has more contributions than the table holds: finds them one by one, ascending.
+template <typename C, int kCapacity>
+__device__ NarrowSums<C> sum_overflowing(int pixel, const NarrowShared<C, kCapacity>& shared) {
+  NarrowSums<C> sums{};
+  int last = -1;
+  for (uint32_t i = 0; i < shared.counts[pixel]; ++i) {
+    int next = kNoEntry;
+    const auto offer = [&](int entry) {
+      if (entry > last && entry < next) next = entry;
+    };
+    for (int k = 0; k < kTabled; ++k) offer(shared.table[pixel][k]);
+    for (uint32_t k = 0; k < shared.overflowing; ++k) {
+      if (static_cast<int>(shared.overflow[k] >> 16) == pixel) offer(shared.overflow[k] & 0xffff);
+    }
+    sums.add(static_cast<uint32_t>(next), shared);
+    last = next;
+  }
+  return sums;
+}
+
+// Sorts eight pairs of 16-bit numbers, high and low halves apart.
+__device__ __forceinline__ void sort_halves(uint32_t (&keys)[kTabled]) {
+  // Batcher's odd-even merge sort of eight.
+  constexpr int kComparisons = 19;
+  constexpr uint8_t kPairs[kComparisons][2] = {{0, 1}, {2, 3}, {4, 5}, {6, 7}, {0, 2}, {1, 3}, {4, 6},
+                                               {5, 7}, {1, 2}, {5, 6}, {0, 4}, {1, 5}, {2, 6}, {3, 7},
+                                               {2, 4}, {3, 5}, {1, 2}, {3, 4}, {5, 6}};
+#pragma unroll
+  for (int i = 0; i < kComparisons; ++i) {
+    uint32_t& a = keys[kPairs[i][0]];
+    uint32_t& b = keys[kPairs[i][1]];
+    const uint32_t low = __vminu2(a, b);
+    b = __vmaxu2(a, b);
+    a = low;
+  }
+}
+
+// The gradient to the input, for the tiles that are not crowded; reserves the lists of those that are. A block takes
+// one tile.
+template <typename T, int kCapacity>
+__global__ void __launch_bounds__(kNarrowThreads)
+    sum_narrow(Problem p, TileGrid tiles, BackwardBuffers<T> b, Storage<Compute<T>, uint32_t> s) {
+  using C = Compute<T>;
+  constexpr int kListRounds = groups_of(kCapacity, kNarrowThreads);
+  __shared__ NarrowShared<C, kCapacity> shared;
+  const int64_t tile = blockIdx.x;
+  const TilePlace place(tiles, tile);
+  const int thread = static_cast<int>(threadIdx.x);
+  const int32_t x = place.column + thread % kTileWidth, y = place.row + thread / kTileWidth;
+  let_kernel_after_start();
+  wait_for_kernel_before();
+  const uint32_t listed_count = s.records[tile].count;
+  const int count = listed_count <= kCapacity ? static_cast<int>(listed_count) : kCapacity;
+  shared.counts[thread] = shared.counts[thread + kNarrowThreads] = 0;
+  if (thread == 0) shared.order.count = shared.overflowing = 0;
+  __syncthreads();
+  if (listed_count > kCapacity) {
+    if (thread == 0) reserve_list(s, tile);
+    return;
+  }
+
+  ListedSamples<kNarrowThreads, kListRounds> listed(count, s.staged + tile * kCapacity);
+  const int64_t first_sample = static_cast<int64_t>(place.image) * p.samples;
+  Position<C> positions[kListRounds];
+#pragma unroll
+  for (int round = 0; round < kListRounds; ++round) {
+    if (round * kNarrowThreads + thread >= count) continue;
+    const C* coordinates = b.grid + 2 * (first_sample + (listed.marked[round] & ~kHome<uint32_t>));
+    positions[round] = locate_sample(coordinates[0], coordinates[1], p);
+  }
+  listed.order(count, p.samples, shared.order);
+  int slots[kListRounds];
+#pragma unroll
+  for (int round = 0; round < kListRounds; ++round) {
+    if (round * kNarrowThreads + thread >= count) continue;
+    const int slot = slots[round] = listed.slot(round, shared.order);
+    shared.fractions[slot] = {positions[round].x.fraction, positions[round].y.fraction};
+    const T* gradient = b.grad_output + first_sample * p.c + (listed.marked[round] & ~kHome<uint32_t>);
+    NarrowValues<C> values{};
+#pragma unroll
+    for (int k = 0; k < kNarrowChannels; ++k) {
+      if (k < p.c) values.lane[k] = widen(gradient[k * p.samples]);
+    }
+    shared.gradients[slot] = values;
+  }
+  __syncthreads();  // the order's scratch becomes the table
+  uint4* const rows = reinterpret_cast<uint4*>(shared.table);
+  static_assert(sizeof(shared.table[0]) == sizeof(uint4));
+  rows[thread] = rows[thread + kNarrowThreads] = make_uint4(~0u, ~0u, ~0u, ~0u);
+  __syncthreads();
+#pragma unroll
+  for (int round = 0; round < kListRounds; ++round) {
+    if (round * kNarrowThreads + thread >= count) continue;
+    const Taps<C> taps = value_taps(positions[round], p);
+#pragma unroll
+    for (int tap = 0; tap < 4; ++tap) {
+      const int pixel = pixel_of_tap(positions[round], tap, taps.weight[tap], place);
+      if (pixel == kTilePixels) continue;
+      const uint32_t entry = static_cast<uint32_t>(slots[round]) << kNarrowTapBits | tap;
+      const uint32_t rank = atomicAdd(&shared.counts[pixel], 1u);
+      if (rank < kTabled) {
+        shared.table[pixel][rank] = static_cast<uint16_t>(entry);
+      } else {
+        const uint32_t at = atomicAdd(&shared.overflowing, 1u);
+        if (at < kMostOverflowing) shared.overflow[at] = static_cast<uint32_t>(pixel) << 16 | entry;
+      }
+    }
+  }
+  __syncthreads();
+  if (shared.overflowing > kMostOverflowing) {
+    if (thread == 0) reserve_list(s, tile);
+    return;
+  }
+
+  const uint4 low_row = rows[thread], high_row = rows[thread + kNarrowThreads];
+  const uint32_t lows[4] = {low_row.x, low_row.y, low_row.z, low_row.w};
+  const uint32_t highs[4] = {high_row.x, high_row.y, high_row.z, high_row.w};
+  uint32_t keys[kTabled];
+#pragma unroll
+  for (int i = 0; i < kTabled; ++i) keys[i] = __byte_perm(lows[i / 2], highs[i / 2], i % 2 == 0 ? 0x5410 : 0x7632);
+  sort_halves(keys);
+  NarrowSums<C> sums[2] = {};
+#pragma unroll
+  for (int i = 0; i < kTabled; ++i) {
+    const uint32_t low = keys[i] & 0xffff, high = keys[i] >> 16;
+    if (low != kNoEntry) sums[0].add(low, shared);
+    if (high != kNoEntry) sums[1].add(high, shared);
+  }
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const int pixel = thread + half * kNarrowThreads;
+    if (shared.counts[pixel] > kTabled) sums[half] = sum_overflowing(pixel, shared);
+    const int32_t row = y + half * (kTileHeight / 2);
+    if (x >= p.input_w || row >= p.input_h) continue;
+    T* output = b.grad_input + static_cast<int64_t>(place.image) * p.c * p.pixels +
+                static_cast<int64_t>(row) * p.input_w + x;
+#pragma unroll
+    for (int k = 0; k < kNarrowChannels; ++k) {
+      if (k < p.c) output[k * p.pixels] = narrow<T>(C(0) + sums[half].lane[k]);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace baracuda::grid_sample

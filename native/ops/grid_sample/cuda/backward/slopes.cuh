@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+// The gradient to a sample's position, by one thread that goes through all channels.
+#pragma once
+
+#include "ops/grid_sample/launch.h"
+#include "ops/grid_sample/math.h"
+
+namespace baracuda::grid_sample {
+namespace {
+
+// The gradient to one sample's position, all channels, of which the values of kSlopeChannels are asked for together.
+template <int kSlopeChannels, typename T>
+__device__ __forceinline__ void sum_slopes(const Problem& p, const BackwardBuffers<T>& b, int64_t i, int64_t image,
+                                           int64_t sample, const Position<Compute<T>>& at) {
+  using C = Compute<T>;
+  static_assert(kChannelChunk % kSlopeChannels == 0);
+  const Taps<C> x_taps = x_slope_taps(at, p), y_taps = y_slope_taps(at, p);
+  bool has_all_taps = true;
+#pragma unroll
+  for (int tap = 0; tap < 4; ++tap) {
+    has_all_taps = has_all_taps && x_taps.weight[tap] != C(0) && y_taps.weight[tap] != C(0);
+  }
+  const T* gradient = b.grad_output + image * p.c * p.samples + sample;
+  const T* upper = b.input + image * p.c * p.pixels + static_cast<int64_t>(at.y.low) * p.input_w + at.x.low;
+  C x_total = C(0), y_total = C(0), x_partial = C(0), y_partial = C(0);
+  for (int32_t first = 0; first < p.c; first += kSlopeChannels) {
+    const int32_t channels = p.c - first < kSlopeChannels ? p.c - first : kSlopeChannels;
+    if (has_all_taps) {
+      T upstream[kSlopeChannels], values[kSlopeChannels][4];
+#pragma unroll
+      for (int k = 0; k < kSlopeChannels; ++k) {
+        if (k >= channels) break;
+        const T* lower = upper + p.input_w;
+        upstream[k] = *gradient;
+        values[k][0] = upper[0];
+        values[k][1] = upper[1];
+        values[k][2] = lower[0];
+        values[k][3] = lower[1];
+        gradient += p.samples;
+        upper += p.pixels;
+      }
+#pragma unroll
+      for (int k = 0; k < kSlopeChannels; ++k) {
+        if (k >= channels) break;
+        C x_slope = C(0), y_slope = C(0);
+#pragma unroll
+        for (int tap = 0; tap < 4; ++tap) {
+          x_slope = fma(x_taps.weight[tap], widen(values[k][tap]), x_slope);
+          y_slope = fma(y_taps.weight[tap], widen(values[k][tap]), y_slope);
+        }
+        x_partial = fma(widen(upstream[k]), x_slope, x_partial);
+        y_partial = fma(widen(upstream[k]), y_slope, y_partial);
+      }
+    } else {
+      // Borders and the like: few.
+#pragma unroll 1
+      for (int k = 0; k < channels; ++k) {
+        C x_slope = C(0), y_slope = C(0);
+#pragma unroll
+        for (int tap = 0; tap < 4; ++tap) {
+          // Where one derivative has a tap of weight 0, the other may still need its value.
+          if (x_taps.weight[tap] == C(0) && y_taps.weight[tap] == C(0)) continue;
+          const C value = widen(upper[tap / 2 * int64_t{p.input_w} + tap % 2]);
+          if (x_taps.weight[tap] != C(0)) x_slope = fma(x_taps.weight[tap], value, x_slope);
+          if (y_taps.weight[tap] != C(0)) y_slope = fma(y_taps.weight[tap], value, y_slope);
+        }
+        x_partial = fma(widen(*gradient), x_slope, x_partial);
+        y_partial = fma(widen(*gradient), y_slope, y_partial);
+        gradient += p.samples;
+        upper += p.pixels;
+      }
+    }
+    if ((first + kSlopeChannels) % kChannelChunk == 0 || first + kSlopeChannels >= p.c) {
+      x_total = x_total + x_partial;
+      y_total = y_total + y_partial;
+      x_partial = y_partial = C(0);
+    }
+  }
+  b.grad_grid[2 * i] = any_tap(x_taps) ? narrow<C>(x_total * pixels_per_unit<C>(p.input_w)) : C(0);
+  b.grad_grid[2 * i + 1] = any_tap(y_taps) ? narrow<C>(y_total * pixels_per_unit<C>(p.input_h)) : C(0);
+}
+
+}  // namespace
+}  // namespace baracuda::grid_sample

@@ -1,0 +1,301 @@
+// SPDX-License-Identifier: Apache-2.0
+// The backward of most tiles on CUDA: a block owns a tile for one chunk of channels. It orders the tile's samples by
+// pixel in shared memory once, then takes a few channels a step through both gradients, while the next step's values
+// arrive.
+#pragma once
+
+#include "core/cuda_launch.cuh"
+#include "ops/grid_sample/cuda/backward/reserve.cuh"
+#include "ops/grid_sample/cuda/backward/tile_lists.cuh"
+
+namespace baracuda::grid_sample {
+namespace {
+
+// Blocks that share a multiprocessor: 64 registers each, and more where a thread has more samples or f64.
+template <typename T, int kCapacity>
+constexpr int kResident = (sizeof(T) == 8 ? 3 : 4) - (kCapacity > kUsualCapacity ? 1 : 0);
+
+// What a block works on: a tile and a chunk of channels.
+struct TileWork {
+  int64_t tile;
+  int32_t chunk, channel, channels;
+
+  __device__ TileWork(const Problem& p, const TileGrid& tiles, int64_t item) {
+    const Division at(item, tiles.total);
+    tile = at.remainder;
+    chunk = static_cast<int32_t>(at.quotient);
+    channel = chunk * kChannelChunk;
+    channels = p.c - channel < kChannelChunk ? p.c - channel : kChannelChunk;
+  }
+};
+
+// A sample at home in the tile and its sums. Its fractions stay in shared memory.
+template <typename C>
+struct HomeSample {
+  // 0: not at home. Else kPresent, the taps that the derivative by x has, those by y, and above them its first
+  // tap's pixel in the patch.
+  uint32_t packed;
+  C x_sum, y_sum;
+
+  static constexpr uint32_t kPresent = 1u << 31;
+  static constexpr uint32_t kAllTaps = 0xff;
+  static constexpr int kTapFlags = 8;
+  static constexpr uint32_t kPixelMask = 0xffff;
+  // A first tap may lie above and left of the patch.
+  static constexpr int kPixelBias = kPatchColumns + 1;
+
+  __device__ bool at_home() const { return packed != 0; }
+  __device__ int pixel() const { return static_cast<int>(packed >> kTapFlags & kPixelMask) - kPixelBias; }
+  __device__ bool has_all_taps() const { return (packed & kAllTaps) == kAllTaps; }
+  __device__ bool has_x_tap(int tap) const { return (packed >> tap & 1) != 0; }
+  __device__ bool has_y_tap(int tap) const { return (packed >> (4 + tap) & 1) != 0; }
+  __device__ bool has_x_taps() const { return (packed & 0x0f) != 0; }
+  __device__ bool has_y_taps() const { return (packed & 0xf0) != 0; }
+};
+
+template <typename T, int kCapacity>
+__device__ HomeSample<Compute<T>> home_sample(const Problem& p, const TilePlace& place, const PatchLayout& layout,
+                                              int slot, const TileShared<T, kCapacity>& shared) {
+  using C = Compute<T>;
+  HomeSample<C> sample{};
+  if (slot >= layout.count || (shared.samples[slot] & kHome<uint32_t>) == 0) return sample;
+  const int x = shared.low_x[slot], y = shared.low_y[slot];
+  const Fractions<C> fractions = shared.fractions[slot];
+  const Position<C> at{{x + place.column, fractions.x}, {y + place.row, fractions.y}};
+  const Taps<C> x_taps = x_slope_taps(at, p), y_taps = y_slope_taps(at, p);
+  uint32_t taps = 0;
+#pragma unroll
+  for (int tap = 0; tap < 4; ++tap) {
+    taps |= static_cast<uint32_t>(x_taps.weight[tap] != C(0)) << tap;
+    taps |= static_cast<uint32_t>(y_taps.weight[tap] != C(0)) << (4 + tap);
+  }
+  const int first = HomeSample<C>::kPixelBias + (layout.whole ? y * kPatchColumns + x : 4 * slot);
+  sample.packed = HomeSample<C>::kPresent | static_cast<uint32_t>(first) << HomeSample<C>::kTapFlags | taps;
+  return sample;
+}
+
+// Adds some channels of a step to a sample's sums. tap(i, k) is the value of its i-th tap in the k-th of them.
+template <bool kFull, int kCount, typename C, class Tap, class Upstream>
+__device__ __forceinline__ void add_slopes(HomeSample<C>& sample, int channels, const Fractions<C>& at, Tap tap,
+                                           Upstream upstream) {
+  const C x1 = at.x, y1 = at.y, x0 = C(1) - x1, y0 = C(1) - y1;
+  if (sample.has_all_taps()) {
+#pragma unroll
+    for (int k = 0; k < kCount; ++k) {
+      if (!kFull && k >= channels) break;
+      const C a = tap(0, k), b = tap(1, k), c = tap(2, k), d = tap(3, k);
+      const C x_slope = fma(y1, d, fma(-y1, c, fma(y0, b, fma(-y0, a, C(0)))));
+      const C y_slope = fma(x1, d, fma(x0, c, fma(-x1, b, fma(-x0, a, C(0)))));
+      sample.x_sum = fma(upstream(k), x_slope, sample.x_sum);
+      sample.y_sum = fma(upstream(k), y_slope, sample.y_sum);
+    }
+    return;
+  }
+  const C x_weights[4] = {-y0, y0, -y1, y1}, y_weights[4] = {-x0, -x1, x0, x1};
+#pragma unroll
+  for (int k = 0; k < kCount; ++k) {
+    if (!kFull && k >= channels) break;
+    C x_slope = C(0), y_slope = C(0);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const C value = tap(i, k);
+      if (sample.has_x_tap(i)) x_slope = fma(x_weights[i], value, x_slope);
+      if (sample.has_y_tap(i)) y_slope = fma(y_weights[i], value, y_slope);
+    }
+    sample.x_sum = fma(upstream(k), x_slope, sample.x_sum);
+    sample.y_sum = fma(upstream(k), y_slope, sample.y_sum);
+  }
+}
+
+// A step of a sample.
+template <bool kFull, typename T>
+__device__ __forceinline__ void add_step(HomeSample<Compute<T>>& sample, int channels,
+                                         const Fractions<Compute<T>>& at, int row_step, const PatchValues<T>& patch,
+                                         const StepValues<T>* gradient) {
+  const int first = sample.pixel();
+  const StepValues<T> upstream = StepValues<T>::load(gradient);
+  if constexpr (PatchValues<T>::kPlanes) {
+    const T* upper = &patch.planes[0][0] + first;
+    const T* lower = upper + row_step;
+    add_slopes<kFull, kStep<T>>(
+        sample, channels, at,
+        [&](int i, int k) { return (i / 2 == 0 ? upper : lower)[k * kPatchPixels + i % 2]; },
+        [&](int k) { return upstream.get(k); });
+  } else {
+    constexpr int kHalf = kStep<T> / 2;
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const uint2* upper = reinterpret_cast<const uint2*>(&patch.halves[half][0]) + first;
+      const uint2* lower = upper + row_step;
+      const uint2 words[4] = {upper[0], upper[1], lower[0], lower[1]};
+      add_slopes<kFull, kHalf>(
+          sample, channels - half * kHalf, at,
+          [&](int i, int k) { return PlaceValues<T, 2>{{words[i].x, words[i].y}}.get(k); },
+          [&](int k) { return upstream.get(half * kHalf + k); });
+      asm volatile("" ::: "memory");  // the second half's loads stay behind the first half: registers
+    }
+  }
+}
+
+// One step of both gradients from `buffer`. `tile_output` is the tile's first pixel in the step's first plane and
+// `pixel` the thread's, from there, or kNoPixel. Planes beyond `channels`, which counts only in a step that is not
+// kFull, are computed from what lies there and dropped.
+template <bool kFull, typename T, int kCapacity>
+__device__ __forceinline__ void sum_step(const Problem& p, int channels, int buffer, int row_step,
+                                         const PixelList<Compute<T>>& list,
+                                         HomeSample<Compute<T>> (&samples)[kRounds<kCapacity>], T* tile_output,
+                                         uint32_t pixel, const TileShared<T, kCapacity>& shared) {
+  using C = Compute<T>;
+  const StepValues<T>* const gradients = shared.gradients[buffer];
+#pragma unroll
+  for (int round = 0; round < kRounds<kCapacity>; ++round) {
+    if (!samples[round].at_home()) continue;
+    const int slot = round * kTileThreads + static_cast<int>(threadIdx.x);
+    add_step<kFull>(samples[round], channels, shared.fractions[slot], row_step, shared.patches[buffer],
+                    &gradients[slot]);
+  }
+  // With at most kMostSorted contributions there is one chunk.
+  C sums[kStep<T>] = {};
+  const auto add = [&](C weight, uint32_t offset) {
+    const StepValues<T> gradient =
+        StepValues<T>::load(reinterpret_cast<const StepValues<T>*>(reinterpret_cast<const char*>(gradients) + offset));
+#pragma unroll
+    for (int k = 0; k < kStep<T>; ++k) sums[k] = fma(weight, gradient.get(k), sums[k]);
+  };
+#pragma unroll
+  for (int i = 0; i < kKept<C>; ++i) {
+    if (i < list.length()) add(list.weights[i], list.offset(i));
+  }
+  for (int i = kKept<C>; i < list.length(); ++i) {
+    const uint32_t entry = shared.entries[list.start() + i];
+    add(weight_of(shared.fractions, entry), (entry >> kTapBits) * kPlaceBytes);
+  }
+  if (pixel == kNoPixel) return;
+  T* const output = tile_output + pixel;
+#pragma unroll
+  for (int k = 0; k < kStep<T>; ++k) {
+    if (kFull || k < channels) output[k * p.pixels] = narrow<T>(C(0) + sums[k]);
+  }
+}
+static_assert(kMostSorted <= kChunk);
+
+// Adds a chunk's sums of the samples at home to their totals, which wait in grad_grid. Chunks take turns: owners drew
+// their tickets in order, so that the one that has the turn is running. `listed` holds the samples' numbers, with or
+// without kHome.
+template <typename T, int kCount>
+__device__ void add_chunk(const Problem& p, const TileWork& work, HomeSample<Compute<T>> (&samples)[kCount],
+                          Compute<T>* grad_grid, TileRecord<uint32_t>& record, const uint32_t* listed) {
+  using C = Compute<T>;
+  const bool last = work.channel + work.channels == p.c;
+  if (work.chunk > 0) {
+    if (threadIdx.x == 0) {
+      while (*const_cast<volatile uint32_t*>(&record.taken) != static_cast<uint32_t>(work.chunk)) {
+      }
+      __threadfence();
+    }
+    __syncthreads();
+  }
+#pragma unroll
+  for (int round = 0; round < kCount; ++round) {
+    const HomeSample<C>& sample = samples[round];
+    if (!sample.at_home()) continue;
+    // Volatile: another block wrote these since this multiprocessor may have cached them.
+    volatile C* gradient =
+        grad_grid + 2 * static_cast<int64_t>(listed[round * kTileThreads + threadIdx.x] & ~kHome<uint32_t>);
+    const C x_total = (work.chunk == 0 ? C(0) : gradient[0]) + sample.x_sum;
+    const C y_total = (work.chunk == 0 ? C(0) : gradient[1]) + sample.y_sum;
+    const C x = last ? narrow<C>(x_total * pixels_per_unit<C>(p.input_w)) : x_total;
+    const C y = last ? narrow<C>(y_total * pixels_per_unit<C>(p.input_h)) : y_total;
+    gradient[0] = sample.has_x_taps() ? x : C(0);
+    gradient[1] = sample.has_y_taps() ? y : C(0);
+  }
+  if (last) return;
+  __threadfence();
+  __syncthreads();
+  if (threadIdx.x == 0) *const_cast<volatile uint32_t*>(&record.taken) = static_cast<uint32_t>(work.chunk) + 1;
+}
+
+// A tile without samples: its pixels' gradients are 0.
+template <typename T>
+__device__ void clear_tile(const Problem& p, const TileWork& work, T* tile_output, uint32_t pixel) {
+  if (pixel == kNoPixel) return;
+  T* const output = tile_output + pixel;
+  for (int k = 0; k < work.channels; ++k) output[k * p.pixels] = narrow<T>(Compute<T>(0));
+}
+
+template <typename T, int kCapacity>
+__device__ void sum_tile(const Problem& p, const TileGrid& tiles, const TileWork& work, const BackwardBuffers<T>& b,
+                         const Storage<Compute<T>, uint32_t>& s, TileShared<T, kCapacity>& shared) {
+  using C = Compute<T>;
+  const TilePlace place(tiles, work.tile);
+  const int32_t x = place.column + static_cast<int32_t>(threadIdx.x) % kTileWidth;
+  const int32_t y = place.row + static_cast<int32_t>(threadIdx.x) / kTileWidth;
+  const int64_t plane = static_cast<int64_t>(place.image) * p.c + work.channel;
+  // 32 bits: the sums need the registers.
+  const uint32_t row = static_cast<uint32_t>(y - place.row), column = static_cast<uint32_t>(x - place.column);
+  const uint32_t pixel = x < p.input_w && y < p.input_h ? row * p.input_w + column : kNoPixel;
+  const int64_t first_pixel = static_cast<int64_t>(place.row) * p.input_w + place.column;
+  T* tile_output = b.grad_input + plane * p.pixels + first_pixel;
+  TileRecord<uint32_t>& record = s.records[work.tile];
+  if (record.count == 0) return clear_tile(p, work, tile_output, pixel);
+  const int64_t first_sample = static_cast<int64_t>(place.image) * p.samples;
+  const int count = record.count <= kCapacity ? static_cast<int>(record.count) : kCapacity;
+  if (record.count > kCapacity ||
+      !list_entries<T>(p, place, count, s.staged + work.tile * kCapacity, b.grid + 2 * first_sample, shared)) {
+    if (work.chunk == 0 && threadIdx.x == 0) reserve_list(s, work.tile);
+    return;
+  }
+  const PatchLayout layout(count);
+  find_pixels(p, place, layout, shared);
+  const PixelList<C> list = sort_entries(shared);
+  HomeSample<C> samples[kRounds<kCapacity>];
+#pragma unroll
+  for (int round = 0; round < kRounds<kCapacity>; ++round) {
+    samples[round] = home_sample(p, place, layout, round * kTileThreads + static_cast<int>(threadIdx.x), shared);
+  }
+  Stager<T, kCapacity> stager;
+  stager.gradients = b.grad_output + plane * p.samples;
+  stager.input = b.input + plane * p.pixels + first_pixel;
+  __syncthreads();  // the pixels are found
+  stager.begin(p, layout, work.channels, 0, shared);
+  stager.finish();
+  __syncthreads();
+  int buffer = 0;
+  for (int32_t left = work.channels; left > 0; left -= kStep<T>, buffer ^= 1) {
+    // Copies go on in the background; loads through registers would wait, and let other blocks work.
+    constexpr bool kCopies = PatchValues<T>::kPlanes;
+    if (kCopies) stager.begin(p, layout, left - kStep<T>, buffer ^ 1, shared);
+    if (left >= kStep<T>) {
+      sum_step<true>(p, left, buffer, layout.row_step, list, samples, tile_output, pixel, shared);
+    } else {
+      sum_step<false>(p, left, buffer, layout.row_step, list, samples, tile_output, pixel, shared);
+    }
+    tile_output += kStep<T> * p.pixels;
+    if (!kCopies) stager.begin(p, layout, left - kStep<T>, buffer ^ 1, shared);
+    stager.finish();
+    __syncthreads();
+  }
+  // Worked out again rather than kept: the sums need the registers.
+  const TileWork done(p, tiles, *const_cast<volatile int64_t*>(&shared.item));
+  const int64_t image = done.tile / tiles.per_image;
+  add_chunk<T>(p, done, samples, b.grad_grid + 2 * image * p.samples, s.records[done.tile], shared.samples);
+}
+
+// Both gradients, for the tiles that are not crowded; reserves the lists of those that are. A block takes one item.
+template <typename T, int kCapacity>
+__global__ void __launch_bounds__(kTileThreads, kResident<T, kCapacity>)
+    sum_tiles(Problem p, TileGrid tiles, BackwardBuffers<T> b, Storage<Compute<T>, uint32_t> s) {
+  __shared__ TileShared<T, kCapacity> shared;
+  // The owner of a later chunk waits for an earlier one, which must therefore have started: tickets order the starts.
+  const bool has_chunks = gridDim.x > tiles.total;
+  let_kernel_after_start();
+  wait_for_kernel_before();
+  if (threadIdx.x == 0) {
+    shared.item = has_chunks ? static_cast<int64_t>(atomicAdd(&s.totals->tickets, Counter{1})) : blockIdx.x;
+  }
+  __syncthreads();
+  sum_tile(p, tiles, TileWork(p, tiles, shared.item), b, s, shared);
+}
+
+}  // namespace
+}  // namespace baracuda::grid_sample

@@ -1,9 +1,0 @@
-// SPDX-License-Identifier: Apache-2.0
-// The segment operators with one result a segment on CUDA.
-#include "ops/segment/cuda_calls.cuh"
-
-namespace baracuda::segment {
-
-BARACUDA_SEGMENT_RULES_BY_SEGMENT(BARACUDA_PROVIDE)
-
-}  // namespace baracuda::segment

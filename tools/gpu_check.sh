@@ -2,6 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # What only a machine with a GPU can prove. It needs nvcc, CMake, compute-sanitizer and a python3 with pytest, torch and
 # the packages of the `test` set in pyproject.toml, and no network. Fails if no CUDA test ran.
+#
+#     bash tools/gpu_check.sh              everything
+#     bash tools/gpu_check.sh bits fuzz    these steps alone, after the build
 set -u
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1
 
@@ -34,12 +37,23 @@ not_judged=(
   --kernel-name-exclude 'regex=grid_sample.*sum_tiles'
 )
 
-figure= # what a step found, for its line in the summary
+steps=("$@") # none: all
+known=' ctest pytest bits full fuzz large memcheck racecheck initcheck tree '
+for step in "${steps[@]}"; do
+  [[ $known == *" $step "* ]] || { echo "gpu_check: there is no step $step, only$known"; exit 2; }
+done
+figure=      # what a step found, for its line in the summary
+
+# Whether a step is to run.
+wanted() {
+  ((${#steps[@]} == 0)) || [[ " ${steps[*]} " == *" $1 "* ]]
+}
 
 # check NAME COMMAND...: runs a step with its output in a log of that name. Steps may run side by side.
 check() {
   local name=$1 began=$SECONDS outcome=ok
   shift
+  [[ $name == build ]] || wanted "$name" || return 0
   figure=
   if ! "$@" >"$logs/$name.log" 2>&1; then
     outcome=FAILED

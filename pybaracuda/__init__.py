@@ -26,7 +26,7 @@ Notes on arrays, for every function:
 from __future__ import annotations
 
 # First of all: from here on a fork waits for the import to end.
-from . import _forking  # isort: skip
+from . import _forking  # noqa: F401  # isort: skip
 
 from typing import TYPE_CHECKING
 
@@ -198,14 +198,8 @@ if TYPE_CHECKING:
 
 def __getattr__(name: str) -> str:
     if name == "__version__":
-        # Asked for by few, so the metadata is not read on import. A source tree has none: its library knows.
-        from ._library import load
+        # Asked for by few, so the metadata is not read on import.
+        from ._library import package_version
 
-        try:
-            with _forking.first_use():
-                from importlib import metadata
-
-            return metadata.version("pybaracuda")
-        except metadata.PackageNotFoundError:
-            return load("cpu").version
+        return package_version()
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

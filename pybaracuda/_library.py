@@ -24,6 +24,7 @@ __all__ = [
     "include_dir",
     "library_path",
     "load",
+    "package_version",
     "raw",
     "symbol_name",
     "value_ctype",
@@ -92,6 +93,17 @@ def _find(folder: str, name: str) -> Path | None:
         if path.exists():
             return path
     return None
+
+
+def package_version() -> str:
+    """Say which version of the package this is. A source tree has no metadata: its library knows."""
+    with _forking.first_use():
+        from importlib import metadata
+
+    try:
+        return metadata.version("pybaracuda")
+    except metadata.PackageNotFoundError:
+        return load("cpu").version
 
 
 def library_path(backend: str) -> Path:

@@ -34,7 +34,8 @@ import pybaracuda
 from pybaracuda._check import content, vectors
 from pybaracuda._check.abi_calls import Launch, Library, Symbol, Values, completed, numel, span, symbols
 from pybaracuda._check.cases import Case, cases_of
-from pybaracuda._check.runs import Bench, hashed, sizes_of
+from pybaracuda._check.runs import Bench, sizes_of
+from pybaracuda._check.vectors import hashed
 from verify.memory.arena import FILLS
 from verify.memory.blocks import DeviceMemory, HostMemory, Memory, memory_for
 

@@ -33,7 +33,8 @@ from cuda_driver import Stream, driver
 from pybaracuda._check import cases, vectors
 from pybaracuda._check.abi_calls import STATUS, Library, symbols
 from pybaracuda._check.cases import Case
-from pybaracuda._check.runs import Bench, hashed, sizes_of
+from pybaracuda._check.runs import Bench, sizes_of
+from pybaracuda._check.vectors import hashed
 from verify.memory.arena import FILLS
 from verify.memory.blocks import Bytes, memory_for
 

@@ -18,7 +18,7 @@ from pybaracuda import _abi
 from pybaracuda._check import cases, children, vectors
 from pybaracuda._check.abi_calls import Library, element_memory, extents
 from pybaracuda._check.cases import Case
-from pybaracuda._check.runs import Configuration, cpu_configurations, cuda_configurations, hashed, outputs, sizes_of
+from pybaracuda._check.runs import Configuration, cpu_configurations, cuda_configurations, outputs, sizes_of
 from verify.definitions import affine_grid, grid_sample, pad, quantize, roi_align, segment
 from verify.dtypes import Array, bits, dtype_of
 from verify.memory.arena import FILLS, Arena
@@ -58,7 +58,7 @@ def test_words_of_16_bytes_lie_at_any_multiple_of_8(backend: str, source: int, d
         bench = canaries.CanaryBench(case, library, arena, 0)
         bench.write(FILLS[0])
         bench.run()
-        assert hashed(bench.results()) == committed[case.name], case.name
+        assert vectors.hashed(bench.results()) == committed[case.name], case.name
         count += 1
     memory.free()
     assert count > 100

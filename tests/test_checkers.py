@@ -240,7 +240,7 @@ def test_exports_empty_header_is_an_error(tmp_path: Path) -> None:
 
 def build_wheel(folder: Path, soname: str = "", without: str = "") -> Path:
     """A file with the content of a wheel: its CPU library may have another SONAME, one of its files may be missing."""
-    contents = {f"pybaracuda/{name}": "" for name in ("py.typed", "__init__.py")}
+    contents = {f"pybaracuda/{name}": "" for name in ("py.typed", "__init__.py", "_check/bits.txt")}
     contents |= {f"pybaracuda/lib/cmake/baracuda_kernels/baracuda_kernels{end}.cmake": "" for end in wheel.CMAKE_FILES}
     contents["pybaracuda/include/baracuda_kernels.h"] = HEADER
     made = folder / "pybaracuda.whl"

@@ -56,7 +56,8 @@ def run_script(script: str, *arguments: str, **environment: str) -> None:
     """Run a script after CALLS in a fresh interpreter. It must say "done" and nothing on its error stream."""
     variables = {**os.environ, "PYTHONPATH": str(Path(pybaracuda.__file__).parents[1]), **environment}
     done = subprocess.run(
-        [sys.executable, "-c", CALLS + script, *arguments],
+        # From 3.12 on Python warns of any fork beside threads.
+        [sys.executable, "-W", "ignore::DeprecationWarning", "-c", CALLS + script, *arguments],
         capture_output=True,
         text=True,
         env=variables,

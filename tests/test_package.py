@@ -155,6 +155,7 @@ def test_a_wheel_with_more_than_the_library_is_refused(tmp_path: Path) -> None:
         f"pybaracuda/{name}"
         for name in ("_check/bits.txt", "include/baracuda_kernels.h", "py.typed", "__init__.py", "segment/csr.py")
     ]
+    held += [f"pybaracuda/lib/cmake/baracuda_kernels/baracuda_kernels{end}.cmake" for end in wheel.CMAKE_FILES]
     foreign = ["pybaracuda/bench/main.py", "verify/judge.py", "benchmarks/run.py"]
     path = tmp_path / "pybaracuda.whl"
     with zipfile.ZipFile(path, "w") as archive:

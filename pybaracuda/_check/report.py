@@ -14,9 +14,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-import pybaracuda
-
 from .. import _abi, _library, _machine
+from .._errors import BackendUnavailableError
 from . import cases, children, runs, vectors
 from .progress import Progress
 from .runs import Configuration
@@ -70,7 +69,7 @@ def _library_line(backend: str) -> str:
 
 def _about(backends: list[str], devices: list[str], cuda_problem: str | None) -> list[str]:
     lines = [
-        f"pybaracuda {pybaracuda.__version__}, Python {platform.python_version()}, NumPy {np.__version__}, "
+        f"pybaracuda {_library.package_version()}, Python {platform.python_version()}, NumPy {np.__version__}, "
         f"{platform.platform()}"
     ]
     if "cpu" in backends:
@@ -122,7 +121,7 @@ def check(quick: bool, backend: str | None) -> int:
     if backend is None or backend == "cpu":
         _library.load("cpu")
     elif cuda_problem:
-        raise pybaracuda.BackendUnavailableError(cuda_problem)
+        raise BackendUnavailableError(cuda_problem)
     count = _machine.device_count() if "cuda" in backends and not cuda_problem else 0
     devices = [f"cuda {index}: {_machine.device_name(index)}, {_machine.cuda_arch(index)}" for index in range(count)]
     print("\n".join(_about(backends, devices, cuda_problem)), flush=True)
@@ -172,7 +171,7 @@ def main(quick: bool, backend: str | None) -> int:
     """Check and answer the exit code, also where nothing can be checked."""
     try:
         return check(quick, backend)
-    except pybaracuda.BackendUnavailableError as error:
+    except BackendUnavailableError as error:
         print(f"error: nothing could be checked: {error}", file=sys.stderr)
     except KeyboardInterrupt:
         print("error: interrupted", file=sys.stderr)

@@ -117,7 +117,7 @@ def test_a_forked_child_that_ends_by_the_interpreter_ends_as_with_the_driver_alo
     """A limit: handlers that CUDA registered for the end of the process run in the child, too."""
     alone = case("fork_in_the_driver")
     ended = case("fork", "by-the-interpreter")
-    assert ended.done or not alone.done, ended
+    assert ended.done or "the child hangs" in alone.text, (alone, ended)
 
 
 @pytest.mark.parametrize(

@@ -137,7 +137,9 @@ def test_keywords_are_torchs_where_torch_has_them() -> None:
 
 def test_the_package_is_the_library() -> None:
     """No harness, demo or test travels with it: folders of the source package are those that a wheel may have."""
-    folders = {path.name for path in PACKAGE.iterdir() if path.is_dir() and path.name != "__pycache__"}
+    # Compiled files of modules that are gone may stay behind in a source tree.
+    files = [path.relative_to(PACKAGE).parts for path in PACKAGE.rglob("*") if path.is_file()]
+    folders = {parts[0] for parts in files if len(parts) > 1 and "__pycache__" not in parts}
     assert folders <= set(wheel.PACKAGE_FOLDERS)
     outside = {"benchmarks", "examples", "matplotlib", "tests", "tools", "tqdm", "verify"}
     for path in PACKAGE.rglob("*.py"):

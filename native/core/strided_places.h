@@ -147,8 +147,11 @@ struct SteppedAxis {
 inline Answer holds_two_in_one_place(const StridedTensor& tensor) {
   SteppedAxis axes[8];
   int count = 0;
+  // First of all: the strides of an empty tensor may be any, also one that has no negative.
   for (int a = 0; a < tensor.rank; ++a) {
     if (tensor.extents[a] == 0) return Answer::kNo;
+  }
+  for (int a = 0; a < tensor.rank; ++a) {
     if (tensor.extents[a] == 1) continue;
     const int64_t stride = tensor.strides[a];
     const SteppedAxis axis{stride < 0 ? -stride : stride, tensor.extents[a] - 1};

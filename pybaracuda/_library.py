@@ -181,10 +181,10 @@ def _open(path: Path, backend: str) -> ctypes.CDLL:
     # First what tells a build apart: another one may lack any of the others.
     for name in ("backend_name", "abi_hash"):
         _declare(native, name, path)
-    name = getattr(native, PREFIX + "backend_name")().decode(errors="replace")
-    if name != backend:
+    held = getattr(native, PREFIX + "backend_name")().decode(errors="replace")
+    if held != backend:
         raise BackendUnavailableError(
-            f"{path} holds the {name} library, and the {backend} library belongs there: install the package again"
+            f"{path} holds the {held} library, and the {backend} library belongs there: install the package again"
         )
     found = int(getattr(native, PREFIX + "abi_hash")())
     if found != _abi.ABI_HASH:

@@ -83,7 +83,7 @@ def shim(request: pytest.FixtureRequest, tmp_path: Path, compiler: str) -> Path:
 def test_planted_fault_is_found_with_its_seed(shim: Path, said: str) -> None:
     real = str(pybaracuda.library_path("cpu"))
     options = ["--lib", str(shim), "--against", real, "--hang", "5" if "5 s" in said else "120"]
-    result = fuzz(*options, "--only", f"^{PLANTED}$", "--seed", str(SEED), "--calls", "40000", "--findings", "1")
+    result = fuzz(*options, "--only", f"^{PLANTED}$", "--seed", str(SEED), "--calls", "120000", "--findings", "1")
     assert result.returncode == 1, result.stdout + result.stderr
     assert re.search(said, result.stdout), result.stdout
     found = re.search(rf"FOUND {PLANTED}, --reproduce ({SEED}:\d+)", result.stdout)

@@ -15,7 +15,7 @@ from pybaracuda import (
     DequantizePerChannelDescriptor,
     DequantizePerChannelPlan,
 )
-from verify.definitions import quantize as definitions
+from verify.definitions import dequantize as definitions
 from verify.dtypes import Array, dtype_of
 
 from .case import Case, FrameworkCall, JaxCall, Part

@@ -7,7 +7,7 @@ Nothing but facts belongs here; what one family's operators are stands in its fi
 
 from __future__ import annotations
 
-from tools.abi.families import affine_grid, dequantize, grid_sample, pad, roi_align, segment
+from tools.abi.families import all_operators
 from tools.abi.model import Dtype, Operator
 
 VERSION_OF_LAYOUT = 1
@@ -95,11 +95,4 @@ LIBRARY_FUNCTIONS: tuple[tuple[str, str, str, str], ...] = (
     ),
 )
 
-OPERATORS: tuple[Operator, ...] = (
-    *roi_align.OPERATORS,
-    *grid_sample.OPERATORS,
-    *affine_grid.OPERATORS,
-    *pad.OPERATORS,
-    *segment.OPERATORS,
-    *dequantize.OPERATORS,
-)
+OPERATORS: tuple[Operator, ...] = all_operators()

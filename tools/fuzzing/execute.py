@@ -13,6 +13,7 @@ import numpy as np
 from tools.fuzzing import content, draw, model
 from tools.fuzzing.abi import ENTRY_CODES, Bits128, Functions, Library, Symbol, by_name
 from tools.fuzzing.call import Call
+from tools.fuzzing.families import family_of
 from tools.fuzzing.float_mode import FloatMode
 from tools.fuzzing.judge import POISONS, Report, check_answer, check_results, where
 from tools.fuzzing.memory import PAGE, DeviceMemory, GuardedRegion, HostMemory
@@ -347,7 +348,7 @@ class Executor:
                 tensor.token,
                 call.contents[tensor.name],
                 judged.spans[tensor.name].bytes // tensor.element_bytes,
-                draw.limit_of(symbol, tensor.name, dict(judged.values)),
+                family_of(symbol.operator.family).limit(symbol, tensor.name, dict(judged.values)),
             )
             for tensor in symbol.inputs
             if call.places[tensor.name].at != "null"

@@ -16,6 +16,7 @@ import numpy as np
 
 from tools.fuzzing.abi import Entries, Symbol, Tensor, completed
 from tools.fuzzing.call import Call
+from tools.fuzzing.families import family_of
 
 OK, MISALIGNED, INVALID, UNSUPPORTED, TOO_SMALL = range(5)
 INT64_MAX = 2**63 - 1
@@ -37,14 +38,6 @@ class Rules(NamedTuple):
 
 
 RULES = Rules()
-# Operators whose output may be an input itself, and the input.
-IN_PLACE = {"dequantize_per_channel_backward": "grad_output"}
-# Operators that take a workspace of 4 bytes a segment, which is too small, for none.
-FROZEN_WORKSPACE = {
-    f"{prefix}_{name}" for prefix in ("unsorted_segment", "segment") for name in ("mean", "mean_backward")
-}
-PAD_CONSTANT = 0
-_INTEGER_REDUCTIONS = (0, 2, 3, 4, 6, 7)
 
 
 class Span(NamedTuple):
@@ -133,8 +126,7 @@ def _scalar_faults(symbol: Symbol, call: Call, values: Mapping[str, Any]) -> set
         for field in symbol.fields:
             if field.scalar is not None and not _in_range(field.scalar, values[field.name]):
                 wrong.add(f"options->{field.name}")
-        if symbol.operator.name == "segment_ex" and symbol.element in ("i32", "i64"):
-            wrong |= set() if values["reduce"] in _INTEGER_REDUCTIONS else {"options->reduce"}
+        wrong |= family_of(symbol.operator.family).options_faults(symbol, values)
     for scalar in symbol.scalars:
         if not _in_range(scalar, values[scalar.name]):
             wrong.add(scalar.name)
@@ -146,47 +138,13 @@ def _scalar_faults(symbol: Symbol, call: Call, values: Mapping[str, Any]) -> set
     if wrong:
         return wrong
     # What the table cannot say: how arguments go together.
-    if "rank" in values:
-        return _pad_faults(symbol, values)
-    if symbol.operator.family == "dequantize" and not _is(values["numel"], values["shape"]):
-        return {"numel"}
-    return set()
+    return family_of(symbol.operator.family).faults(symbol, values)
 
 
 def _in_range(scalar: Any, value: Any) -> bool:
     if scalar.finite and not math.isfinite(value):
         return False
     return (scalar.low is None or value >= scalar.low) and (scalar.high is None or value <= scalar.high)
-
-
-def _is(count: int, shape: list[int]) -> bool:
-    """Whether a count is the product of the extents, or the product is too large to be any count."""
-    product = math.prod(shape)
-    return count == product or product > INT64_MAX
-
-
-def _pad_faults(symbol: Symbol, values: Mapping[str, Any]) -> set[str]:
-    forward = not symbol.operator.name.endswith("_backward")
-    source, low = values["input_shape"], values["pad_low"]
-    output = values["output_shape"] if "output_shape" in values else source + low
-    mode = values.get("mode", PAD_CONSTANT if symbol.operator.name.startswith("pad_constant") else 1)
-    crops = symbol.operator.name.startswith("pad_ex")
-    found = set()
-    kept = [
-        n + min(before, 0) + min(after - n - before, 0) for n, before, after in zip(source, low, output, strict=True)
-    ]
-    if not crops and any(after < n + before for n, before, after in zip(source, low, output, strict=True)):
-        found.add("output_shape")
-    if any(each < 0 for each in kept):
-        found |= {"pad_low"} if crops else {"output_shape"}
-    if not found and mode != PAD_CONSTANT and 0 not in output and any(each == 0 for each in kept):
-        found.add("input_shape")
-    if found:
-        return found
-    written = output if forward else source
-    if not _is(values["output_numel" if forward else "input_numel"], written):
-        found.add("output_numel" if forward else "input_numel")
-    return found
 
 
 def _span(symbol: Symbol, tensor: Tensor, values: Mapping[str, Any]) -> Span | None:
@@ -253,7 +211,7 @@ def alignment(tensor: Tensor, rules: Rules) -> int:
 
 def _is_frozen(symbol: Symbol, values: Mapping[str, Any], size: int) -> bool:
     segments = values.get("num_segments", 0)
-    return symbol.operator.name in FROZEN_WORKSPACE and 0 < 4 * segments <= size
+    return symbol.operator.name in family_of(symbol.operator.family).frozen_workspace and 0 < 4 * segments <= size
 
 
 def overlaps_itself(span: Span) -> bool:
@@ -308,7 +266,7 @@ def is_in_place(
 ) -> bool:
     """Whether an output is an input itself, of an operator that allows this."""
     return (
-        IN_PLACE.get(symbol.operator.name) == two.name
+        family_of(symbol.operator.family).in_place.get(symbol.operator.name) == two.name
         and pointers[one.name] == pointers[two.name]
         and spans[one.name] == spans[two.name]
     )

@@ -44,6 +44,7 @@ _TABLES = (
     "pooled_w)"
 )
 
+ORDER = 1
 OPERATORS: tuple[Operator, ...] = (
     Operator(
         name="roi_align",

@@ -6,6 +6,7 @@
 #include "core/cpu_bytes.h"
 #include "core/cpu_launch.h"
 #include "core/cpu_parallel.h"
+#include "core/integer_math.h"
 #include "ops/pad/problem.h"
 
 namespace baracuda::pad {
@@ -93,7 +94,7 @@ struct Planes {
     row = p.rank > 1 ? p.axes[p.rank - 2] : Axis{1, 0, 1, 0, 0, 0, 1, {0, 0}, false, 0, {0, 1}};
     column = p.axes[p.rank - 1];
     segment_extent = column.extent < kPartElements ? column.extent : kPartElements;
-    segments = (column.extent + segment_extent - 1) / segment_extent;
+    segments = ceil_div(column.extent, segment_extent);
   }
 };
 

@@ -5,6 +5,7 @@
 #include "core/cpu_parallel.h"
 #include "core/integer_math.h"
 #include "ops/grid_sample/cpu/lanes.h"
+#include "ops/grid_sample/cpu/tiles.h"
 #include "ops/grid_sample/launch.h"
 #include "ops/grid_sample/math.h"
 

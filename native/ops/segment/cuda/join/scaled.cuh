@@ -3,7 +3,6 @@
 // and by what follows from the largest values before it alone.
 #pragma once
 
-#include "core/integer_math.h"
 #include "ops/segment/cuda/join/parts.cuh"
 
 namespace baracuda::segment {
@@ -113,7 +112,8 @@ __device__ State<Fold, 1> join_scaled(const SegmentParts<Fold, Ranks>& segment, 
   const int warp = thread / 32, slot = thread % 32 / kJoinColumns, column = thread % kJoinColumns;
   if (thread < kJoinColumns) tables.has_nan[column] = false;
   auto state = state_of_none<Fold, 1>();
-  const int32_t steps = groups_of(segment.count, kScaledTogether) + kScaledLate;
+  // Spelled out: behind a call of groups_of() the compiler lays the loop out in another way.
+  const int32_t steps = (segment.count + kScaledTogether - 1) / kScaledTogether + kScaledLate;
   if (warp == 0) {
 #pragma unroll 1
     for (int32_t step = 0; step < steps; ++step) {

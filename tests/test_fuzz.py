@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 
 import pybaracuda
-from tools.fuzzing import abi, call, draw, execute, model
+from tools.fuzzing import abi, call, draw, execute, judge, model
 from tools.fuzzing.memory import PAGE, DeviceMemory
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -227,6 +227,30 @@ def test_model_knows_outputs_that_overlap_themselves() -> None:
     assert model.overlaps_itself(span([3, 4], [2, 1]))
     assert model.overlaps_itself(span([3, 3], [2, 4]))
     assert model.overlaps_itself(span([2, 1], [0, 7]))
+
+
+def test_model_allows_the_refusal_of_irregular_strides_and_of_no_others() -> None:
+    def span(*strides: int) -> model.Span:
+        return model.Span([60] * len(strides), list(strides), 0, 0, 60 ** len(strides))
+
+    assert model.may_be_too_irregular(span(6, 10, 15))
+    assert model.may_be_too_irregular(span(6, 10), span(-15))
+    assert not model.may_be_too_irregular(span(3600, 60, 1))
+    assert not model.may_be_too_irregular(span(6, 10, 30, 0))
+    assert not model.may_be_too_irregular(model.Span([60, 1, 60], [6, 10, 15], 0, 0, 3600))
+
+    symbol = abi.by_name()["pad_constant_b8"]
+
+    def findings(verdict: model.Verdict, status: int, text: str) -> list[str]:
+        found: list[str] = []
+        judge.check_answer(found.append, "run", symbol, verdict, status, text)
+        return found
+
+    text = f"{symbol.prefix}output_strides are too irregular to tell whether two elements of output share a place"
+    irregular = model.Verdict(model.OK, irregular=frozenset({"output"}))
+    assert findings(irregular, model.INVALID, text) == []
+    assert findings(irregular, model.INVALID, f"{symbol.prefix}output is NULL") != []
+    assert findings(model.PASSED, model.INVALID, text) != []
 
 
 def regressions() -> list[dict[str, Any]]:

@@ -23,23 +23,6 @@ INT64_MAX = 2**63 - 1
 WORKSPACE_ALIGNMENT = 16
 
 
-class Rules(NamedTuple):
-    """Points of the contract that are written here once, so that a change of the contract is a change of a line."""
-
-    # An output whose own elements overlap: status 2, or else accepted with results that nobody promises.
-    refuses_self_overlap: bool = True
-    # An output that shares an element with another operand, but for identical views of operators that work element by
-    # element: status 2, or else accepted with results that nobody promises.
-    refuses_shared_output: bool = True
-    # Of an element of 16 bytes.
-    b128_alignment: int = 8
-    # Scalars that are subnormal are kept in a thread that flushes such numbers to zero.
-    keeps_subnormal_scalars: bool = True
-
-
-RULES = Rules()
-
-
 class Span(NamedTuple):
     """A tensor's memory: bytes from its lowest element to its highest, gaps included, and where element 0 stands."""
 
@@ -60,6 +43,8 @@ class Verdict(NamedTuple):
     names: frozenset[str] = frozenset()
     # Whether the problem alone is at fault, so that can_implement answers the same.
     of_problem: bool = False
+    # Tensors whose strides may be too irregular to compare: a call that names one may be refused as if places met.
+    irregular: frozenset[str] = frozenset()
 
 
 PASSED = Verdict(OK)
@@ -178,19 +163,38 @@ def launch(
     needed: int,
     stream: int,
     takes_streams: bool,
-    rules: Rules,
 ) -> Verdict:
     """The stages behind the problem's: pointers, workspace, stream. `needed` is what workspace_size answers."""
+    found = _launched(symbol, judged, pointers, workspace, needed, stream, takes_streams)
+    irregular = set(judged.verdict.irregular)
+    for output in symbol.outputs:
+        for other in symbol.tensors:
+            spans = [judged.spans.get(tensor.name, EMPTY) for tensor in (output, other)]
+            if other is not output and may_be_too_irregular(*spans):
+                irregular |= {output.name, other.name}
+    return found._replace(irregular=frozenset(irregular))
+
+
+def _launched(
+    symbol: Symbol,
+    judged: Problem,
+    pointers: Mapping[str, int],
+    workspace: tuple[int, int],
+    needed: int,
+    stream: int,
+    takes_streams: bool,
+) -> Verdict:
+    """Judge the stages one after the other."""
     if judged.verdict.status != OK or judged.is_empty:
         return judged.verdict
     spans = judged.spans
     null = {t.name for t in symbol.tensors if pointers[t.name] == 0 and spans[t.name].elements}
     if null:
         return refused(null, of_problem=False)
-    astray = {t.name for t in symbol.tensors if spans[t.name].elements and pointers[t.name] % alignment(t, rules)}
+    astray = {t.name for t in symbol.tensors if spans[t.name].elements and pointers[t.name] % alignment(t)}
     if astray:
         return refused(astray, of_problem=False, status=MISALIGNED)
-    shared = _shared(symbol, spans, pointers) if rules.refuses_shared_output else set()
+    shared = _shared(symbol, spans, pointers)
     if shared:
         return refused(shared, of_problem=False)
     address, size = workspace
@@ -205,8 +209,9 @@ def launch(
     return PASSED
 
 
-def alignment(tensor: Tensor, rules: Rules) -> int:
-    return rules.b128_alignment if tensor.element_bytes == 16 else tensor.element_bytes
+def alignment(tensor: Tensor) -> int:
+    """Elements of 16 bytes are two words of 8."""
+    return min(tensor.element_bytes, 8)
 
 
 def _is_frozen(symbol: Symbol, values: Mapping[str, Any], size: int) -> bool:
@@ -227,6 +232,17 @@ def overlaps_itself(span: Span) -> bool:
     else:
         return False
     return len(np.unique(_places(span, 0))) < span.elements
+
+
+def may_be_too_irregular(*spans: Span) -> bool:
+    """Whether a comparison of places may be given up, which the header allows from three incommensurable strides on."""
+    steps = {
+        abs(stride)
+        for span in spans
+        for stride, extent in zip(span.strides or [], span.shape, strict=False)
+        if extent > 1 and stride != 0
+    }
+    return sum(not any(step % other == 0 for other in steps - {step}) for step in steps) >= 3
 
 
 def _places(span: Span, pointer: int) -> Any:
@@ -284,19 +300,10 @@ def _shared(symbol: Symbol, spans: Mapping[str, Span], pointers: Mapping[str, in
     return found
 
 
-def overlaps_any(symbol: Symbol, judged: Problem) -> bool:
-    """Whether some output overlaps itself."""
-    return any(overlaps_itself(judged.spans[output.name]) for output in symbol.outputs)
-
-
-def is_undefined(symbol: Symbol, judged: Problem, pointers: Mapping[str, int]) -> bool:
-    """Whether the contract promises no results although the call succeeds: outputs that share memory."""
-    return bool(_shared(symbol, judged.spans, pointers)) or overlaps_any(symbol, judged)
-
-
 def self_overlap(symbol: Symbol, judged: Problem) -> Verdict:
     """What the rule about outputs that overlap themselves adds to the problem's verdict."""
     for output in symbol.outputs:
         if overlaps_itself(judged.spans[output.name]):
             return refused({output.name})
-    return PASSED
+    irregular = {output.name for output in symbol.outputs if may_be_too_irregular(judged.spans[output.name])}
+    return PASSED._replace(irregular=frozenset(irregular))

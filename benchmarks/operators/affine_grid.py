@@ -118,7 +118,7 @@ class AffineGridBackward(_AffineGrid):
 
 # ---- rows
 
-ORDER = 6
+ORDER = 60
 
 CUDA = (
     Row(AffineGridBackward(n=8, rows=512, columns=512)),

@@ -144,7 +144,7 @@ class DequantizeBackward(_Dequantize):
 
 # ---- rows
 
-ORDER = 5
+ORDER = 50
 
 _ACTIVATIONS: dict[str, Any] = dict(shape=(32, 256, 128, 128), axis=1)
 _WEIGHTS: dict[str, Any] = dict(shape=(8192, 8192), axis=0)

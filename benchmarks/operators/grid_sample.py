@@ -215,7 +215,7 @@ class GridSampleBackward(_GridSample):
 
 # ---- rows
 
-ORDER = 2
+ORDER = 20
 
 _FLOW: dict[str, Any] = dict(n=4, c=64, ih=256, iw=256, oh=256, ow=256)
 _RGB: dict[str, Any] = dict(n=8, c=3, ih=1024, iw=1024, oh=1024, ow=1024)

@@ -238,7 +238,7 @@ class PadBackward(_Pad):
 
 # ---- rows
 
-ORDER = 3
+ORDER = 30
 
 # Pure copies of small planes, copies that add at the edges, and those of small planes.
 _SMALL_COPY = (Limit("copy", 1.2),)

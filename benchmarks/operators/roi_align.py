@@ -202,7 +202,7 @@ class RoiAlignBackward(_RoiAlign):
 
 # ---- rows
 
-ORDER = 1
+ORDER = 10
 
 # A detector's finest pyramid level, a backbone's last but one stage, and boxes that all lie on one small map.
 _P2: dict[str, Any] = dict(n=2, c=256, h=200, w=304, boxes=1024, low=16, high=224, scale=1 / 4)

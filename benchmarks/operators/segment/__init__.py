@@ -3,6 +3,6 @@
 
 from .rows import CPU, CUDA
 
-ORDER = 4
+ORDER = 40
 
 __all__ = ["CPU", "CUDA", "ORDER"]

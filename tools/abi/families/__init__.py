@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The facts of the ABI table, a file for each operator family; only facts, in the vocabulary of tools/abi/model.py.
 
-Every module here is a family: its `OPERATORS`, and `ORDER`, its place in the header. A new family takes the next
-number, since what stands in the header stays where it is. tools/abi/generate.py then writes what follows from it. The
-rest is its formula in native/ops/<folder> and its stamp in that folder's abi.cc; the kernels of a new dtype are listed
-in launch.h. CONTRIBUTING.md lists what else a family has. Tests that walk the table say what they want to know of it.
+Every module here is a family: its `OPERATORS`, and `ORDER`, its place in the header. Numbers are ten apart, so that a
+family can stand beside one that it is like. tools/abi/generate.py then writes what follows from it. The rest is its
+formula in native/ops/<folder> and its stamp in that folder's abi.cc; the kernels of a new dtype are listed in launch.h.
+CONTRIBUTING.md lists what else a family has. Tests that walk the table say what they want to know of it.
 """
 
 from __future__ import annotations
@@ -24,5 +24,5 @@ def all_operators() -> tuple[Operator, ...]:
         other = families.setdefault(family.ORDER, family)
         if other is not family:
             names = f"{other.__name__} and {family.__name__}"
-            raise ValueError(f"{names} both have ORDER {family.ORDER}: the new one takes the next free number")
+            raise ValueError(f"{names} both have ORDER {family.ORDER}: the new one takes a free number")
     return tuple(operator for order in sorted(families) for operator in families[order].OPERATORS)

@@ -29,7 +29,7 @@ _SOURCE = (
     "Spatial Transformer Networks, 2015."
 )
 
-ORDER = 2
+ORDER = 20
 OPERATORS: tuple[Operator, ...] = (
     Operator(
         name="grid_sample_2d",

@@ -141,7 +141,7 @@ def _mode(mode: str, rule: str, source: str) -> tuple[Operator, Operator]:
     )
 
 
-ORDER = 4
+ORDER = 40
 OPERATORS: tuple[Operator, ...] = (
     Operator(
         name="pad_constant",

@@ -42,7 +42,7 @@ from ._errors import (
     UnsupportedError,
     WorkspaceTooSmallError,
 )
-from ._library import backend_available, backend_problem, cmake_dir, include_dir, library_path, raw
+from ._library import backend_available, backend_problem, cmake_dir, include_dir, last_path, library_path, raw
 from ._plan import BoundCall, Plan
 from ._tensor_spec import TensorSpec
 from .affine_grid import (
@@ -165,6 +165,7 @@ __all__ = [
     "grid_sample",
     "grid_sample_backward",
     "include_dir",
+    "last_path",
     "library_path",
     "pad",
     "pad_backward",

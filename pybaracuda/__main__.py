@@ -81,6 +81,7 @@ def info() -> int:
     print()
     print("\n".join(_operator_table()))
     print()
+    print('Which of its paths an operator took in this thread\'s latest call: pybaracuda.last_path("cpu" or "cuda")')
     print("Whether all bits are the committed ones on this machine: python -m pybaracuda check [--quick]")
     return 0
 

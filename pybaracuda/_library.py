@@ -22,6 +22,7 @@ __all__ = [
     "backend_problem",
     "cmake_dir",
     "include_dir",
+    "last_path",
     "library_path",
     "load",
     "package_version",
@@ -36,6 +37,7 @@ _FILES = {"cpu": "libbaracuda_kernels_cpu.so", "cuda": "libbaracuda_kernels.so"}
 
 _LIBRARY_FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "last_error": (ctypes.c_char_p, []),
+    "last_path": (ctypes.c_char_p, []),
     "version": (ctypes.c_char_p, []),
     "abi_hash": (ctypes.c_uint64, []),
     "backend_name": (ctypes.c_char_p, []),
@@ -257,6 +259,11 @@ class Library:
         """The instruction set of its code on the CPU: avx512, avx2 or portable."""
         return str(getattr(self._native, PREFIX + "cpu_isa")().decode())
 
+    @property
+    def last_path(self) -> str:
+        """Which of its operator's paths the calling thread's latest successful call took."""
+        return str(getattr(self._native, PREFIX + "last_path")().decode())
+
     def watch_signals(self) -> None:
         """Let signal handlers that raise end long calls on this thread, if it is the one that runs them."""
         _interrupt.watch_signals(getattr(self._native, PREFIX + "set_interrupt_check"))
@@ -329,6 +336,32 @@ def raw(backend: str = "cpu") -> ctypes.CDLL:
             if symbol.endswith(("_run", "_run_packed")):
                 function.errcheck = raise_interruption
     return native
+
+
+def last_path(backend: str) -> str:
+    """Say which of its operator's paths the calling thread's latest successful call took.
+
+    An operator may have several ways of doing a call, its paths, of which a backend takes the first that can do the
+    problem at hand: the tables at the heads of ``native/ops/<family>``'s dispatch files name them and say which calls
+    take them. Names and choices may change from version to version, and no result depends on them.
+
+    Parameters
+    ----------
+    backend : {"cpu", "cuda"}
+        The library that did the call.
+
+    Returns
+    -------
+    str
+        The path's name, such as ``"tiles"``; empty where the call had nothing to write, and before any call. Of a call
+        that is cut into several launches, the last one's.
+
+    Raises
+    ------
+    BackendUnavailableError
+        If this installation does not hold the library.
+    """
+    return load(_checked_backend(backend)).last_path
 
 
 def backend_problem(backend: str) -> str | None:

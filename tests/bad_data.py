@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Problems whose data arrays hold bad values: NaN, infinities, huge and subnormal numbers, ids out of range.
 
-Nothing is run or judged here; good and special data with committed results are in pybaracuda/_check/cases.py.
+Nothing is run or judged here; good and special data with committed results are in pybaracuda/_check/problems.
 """
 
 from __future__ import annotations
@@ -57,7 +57,9 @@ def bad_elements(seed: int, count: int, token: str, mix: str) -> Array:
 def case(symbol: Symbol, mix: str, size: str) -> Case:
     """The symbol's baseline problem, or its larger one, with every input drawn by `bad_elements`."""
     table = contract_cases.baseline(symbol)
-    assert table.larger is not None, f"{symbol.operator.name} has no larger problem in tests/contract_cases.py: add one"
+    assert table.larger is not None, (
+        f"{symbol.operator.name} has no larger problem: add it to its record in tests/operators"
+    )
     values = completed(symbol, {**table.values, **(table.larger if size == "larger" else {})})
     inputs = {
         tensor.name: bad_elements(1000 + 10 * index, span(tensor, values).elements, symbol.dtype(tensor), mix)

@@ -23,6 +23,9 @@ from place import CUDA_FRAMEWORKS, HOST_FRAMEWORKS, Place, available, place_for
 
 from verify.dtypes import DTYPES
 
+# What records assert is said as in a test.
+pytest.register_assert_rewrite("operators")
+
 SEED_VARIABLE = "BARACUDA_TEST_SEED"
 
 # Bounded, since every example calls a native library several times; a fixture's state never changes between examples.

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The contract test's table: one valid problem for every operator, and every fault that follows from the spec.
+"""The contract test's table: every fault that follows from the spec and from the operators' baseline problems.
 
-An operator adds its baseline here and nothing else; what can be read off the generated tables is.
+No operator is named here: baselines stand in the records of tests/operators, the rest is read off the generated tables.
 """
 
 from __future__ import annotations
@@ -9,8 +9,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from enum import IntEnum
-from types import MappingProxyType
 from typing import NamedTuple
+
+from operators import RECORDS, joined
+from operators.record import INT32_MAX, INT32_MIN, INT64_MAX, INT64_MIN, NOTHING, Baseline
 
 from pybaracuda import _abi
 from pybaracuda._check.abi_calls import (
@@ -21,252 +23,22 @@ from pybaracuda._check.abi_calls import (
     Value,
     Values,
     completed,
-    dense_strides,
     numel,
     span,
 )
-from verify.definitions.pad import MODES as PAD_MODES
 
-INT32_MIN, INT32_MAX = -(2**31), 2**31 - 1
-INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
 INTEGER_LIMITS = {"i32": (INT32_MIN, INT32_MAX), "i64": (INT64_MIN, INT64_MAX)}
 WORKSPACE_ALIGNMENT = 16
 
 
-class Empty(NamedTuple):
-    """A problem with a zero extent that must succeed. `fill` is what every element of a non-empty output then is."""
-
-    name: str
-    values: Values
-    fill: float = 0.0
-    # Outputs that are filled with something else, by name.
-    fills: Mapping[str, float] = MappingProxyType({})
-
-
-class Baseline(NamedTuple):
-    """What the spec cannot say about an operator: a small valid problem, and problems that are special to it."""
-
-    values: Values
-    empties: tuple[Empty, ...]
-    # Extents whose products pass 2^63; those that a dtype still holds are left out there.
-    overflows: tuple[Values, ...]
-    # Other wrong scalars and arrays: name -> values, and the argument that the text must name.
-    faults: Mapping[str, tuple[Values, str]] = MappingProxyType({})
-    # Strides of outputs that put two elements in one place: name -> values, and the argument that the text must name.
-    shared_places: Mapping[str, tuple[Values, str]] = MappingProxyType({})
-    # Extents on which more than one tile, block of channels and chunk of a long sum is in play.
-    larger: Values | None = None
-    # Bytes from which a workspace that is too small is taken for none, as frozen callers need.
-    least_workspace: int | None = None
-    # Extents whose scratch passes 2^46 bytes, which is more than a process can address; None where none is needed.
-    more_scratch_than_memory: Values | None = None
-
-
-def _zero(*names: str, fill: float = 0.0) -> tuple[Empty, ...]:
-    return tuple(Empty(f"{name}-0", {name: 0}, fill) for name in names)
-
-
-_ROI = Baseline(
-    values={
-        "n": 2, "c": 3, "h": 5, "w": 6, "num_rois": 4, "pooled_h": 2, "pooled_w": 3,
-        "spatial_scale": 0.5, "sampling_ratio": 2, "aligned": 1,
-    },
-    empties=_zero("n", "c", "h", "w", "num_rois", "pooled_h", "pooled_w"),
-    overflows=(
-        {"n": INT32_MAX, "c": INT32_MAX, "h": INT32_MAX, "w": INT32_MAX},
-        {"n": 2**16, "c": 2**16, "h": 2**16, "w": 2**16},  # 2^64 elements: a wrapped product is 0
-        {"num_rois": INT32_MAX, "pooled_h": INT32_MAX, "pooled_w": INT32_MAX},
-        {"num_rois": 2**21, "c": 2**21, "pooled_h": 2**21, "pooled_w": 2},  # 2^64 elements
-    ),
-    larger={"h": 19, "w": 67, "c": 17, "num_rois": 9},
-    more_scratch_than_memory={
-        "num_rois": INT32_MAX, "c": 1, "h": 4096, "w": 4096, "pooled_h": 4096, "pooled_w": 4096,
-    },
-)  # fmt: skip
-
-_GRID = Baseline(
-    values={"n": 2, "c": 3, "input_h": 4, "input_w": 5, "output_h": 3, "output_w": 2},
-    empties=_zero("n", "c", "input_h", "input_w", "output_h", "output_w"),
-    overflows=(
-        {"n": INT32_MAX, "c": INT32_MAX, "input_h": INT32_MAX},
-        {"n": INT32_MAX, "output_h": INT32_MAX, "output_w": INT32_MAX},
-        {"n": 2**16, "c": 2**16, "input_h": 2**16, "input_w": 2**16},
-        {"n": 2**21, "output_h": 2**21, "output_w": 2**21},  # with 2 coordinates 2^64 elements
-    ),
-    larger={"input_h": 9, "input_w": 33, "output_h": 17, "output_w": 40},
-)
-
-_AFFINE = Baseline(
-    values={"n": 2, "output_h": 3, "output_w": 4},
-    empties=_zero("n", "output_h", "output_w"),
-    overflows=(
-        {"n": INT32_MAX, "output_h": INT32_MAX, "output_w": INT32_MAX},
-        {"n": 2**21, "output_h": 2**21, "output_w": 2**21},
-    ),
-    larger={"output_h": 33, "output_w": 17},
-)
-
-_PAD_VALUE = 3
-_PAD_KINDS = (*PAD_MODES, "ex")
-
-
-def _pad(forward: bool, mode: str = "constant") -> Baseline:
-    """Mode "ex" takes pads of both signs, and the mode as an option."""
-    says_output = forward or mode != "constant"
-
-    def shapes(input_shape: list[int], pad_low: list[int], output: list[int]) -> Values:
-        found: Values = {"rank": len(input_shape), "input_shape": input_shape, "pad_low": pad_low}
-        if says_output:
-            found["output_shape"] = output
-        if forward:
-            return {**found, "input_strides": spaced(input_shape), "output_strides": spaced(output)}
-        return {**found, "grad_output_strides": spaced(output), "grad_input_strides": spaced(input_shape)}
-
-    def spaced(shape: list[int]) -> list[int]:
-        """Row-major with two elements between rows, which nobody may write."""
-        wide = dense_strides([*shape[:-1], shape[-1] + 2]) if shape else []
-        return [min(stride, INT64_MAX) for stride in wide]
-
-    huge = [2**16, 2**16, 2**16, 2**16]
-    tall = [INT32_MAX] * 8
-    strides = "output_strides" if forward else "grad_input_strides"
-    faults: dict[str, tuple[Values, str]] = {
-        "rank-0-numel-0": (shapes([], [], []) | {("output_numel" if forward else "input_numel"): 0}, "numel"),
-        "rank-0-numel-2": (shapes([], [], []) | {("output_numel" if forward else "input_numel"): 2}, "numel"),
-    }
-    if says_output and mode != "ex":
-        faults["output-smaller-than-input"] = (shapes([2, 2, 5], [1, 0, 1], [4, 1, 6]), "output_shape")
-        faults["output-smaller-by-the-pad"] = (shapes([2, 2, 5], [1, 2, 1], [4, 3, 6]), "output_shape")
-        faults["sum-past-int32"] = (shapes([2, 2, 5], [0, INT32_MAX, 0], [4, 3, 6]), "output_shape")
-    if mode not in ("constant", "ex"):
-        faults["nothing-to-repeat"] = (shapes([2, 0, 5], [1, 0, 1], [4, 3, 6]), "input_shape")
-    if mode == "ex":
-        faults["cropped-below-0"] = (shapes([2, 2, 5], [1, -1, 1], [4, 0, 6]) | {"pad_low": [1, -3, 1]}, "pad_low")
-        faults["nothing-to-repeat"] = (shapes([2, 2, 5], [1, -2, 1], [4, 3, 6]) | {"mode": 3}, "input_shape")
-    values = shapes([2, 2, 5], [1, 0, 1], [4, 3, 6])
-    if forward and mode in ("constant", "ex"):
-        values["value"] = _PAD_VALUE
-    if mode == "ex":
-        values["mode"] = 0
-    return Baseline(
-        values=values,
-        empties=(
-            *(
-                (Empty("input-0", shapes([2, 0, 5], [1, 0, 1], [4, 3, 6]), _PAD_VALUE if forward else 0.0),)
-                if mode in ("constant", "ex")
-                else ()
-            ),
-            Empty("output-0", shapes([2, 0, 5], [1, 0, 1], [4, 0, 6])),
-            Empty("every-extent-0", shapes([0, 0], [0, 0], [0, 0])),
-        ),
-        overflows=(
-            shapes(huge, [0] * 4, huge),  # 2^64 elements
-            shapes(tall, [0] * 8, tall),
-            {"input_strides" if forward else "grad_output_strides": [2**62, 5, 1]},
-            {strides: [2**62, 6, 1]},
-        ),
-        faults=faults,
-        shared_places={
-            "written-stride-0": ({strides: [24, 0, 1]}, strides),
-            "written-strides-that-meet": ({strides: [24, 2, 1]}, strides),
-        },
-        larger=shapes([30, 7, 50], [2, 1, 0], [33, 8, 61]),
-    )
-
-
-_SEGMENT: Values = {"num_inputs": 7, "embedding_dim": 3, "num_segments": 4}
-# f16 and bf16 hold the largest extents: (2^31 - 1)^2 elements of 2 bytes.
-_SEGMENT_OVERFLOWS: tuple[Values, ...] = (
-    {"num_inputs": INT32_MAX - 256, "embedding_dim": INT32_MAX},
-    {"num_segments": INT32_MAX, "embedding_dim": INT32_MAX},
-)
-
-
-def _segment(
-    fill: float,
-    csr: bool = False,
-    arg: bool = False,
-    least: int | None = None,
-    options: Mapping[str, Value] = MappingProxyType({}),
-) -> Baseline:
-    rows = "num_rows" if csr else "num_inputs"
-
-    def named(values: Values) -> Values:
-        return {rows if name == "num_inputs" else name: value for name, value in values.items()}
-
-    empties = tuple(
-        Empty(f"{name}-0", {name: 0}, fill, {"arg": -1.0} if arg else {})
-        for name in (rows, "embedding_dim", "num_segments")
-    )
-    larger: Values = {"num_inputs": 700, "embedding_dim": 9, "num_segments": 5}
-    return Baseline(
-        {**named(_SEGMENT), **options},
-        empties,
-        tuple(named(values) for values in _SEGMENT_OVERFLOWS),
-        larger=named(larger),
-        least_workspace=least,
-    )
-
-
-# What a segment without rows is; gradients of no segments are 0.
-_SEGMENT_FILLS = {
-    "sum": 0.0, "mean": 0.0, "max": -math.inf, "min": math.inf, "prod": 1.0, "logsumexp": -math.inf, "softmax": 0.0,
-    "max_with_arg": -math.inf, "min_with_arg": math.inf,
-}  # fmt: skip
-_SEGMENT_GRADIENTS = (*_SEGMENT_FILLS, "max_even", "min_even")
-_SEGMENT_BASELINES = {
-    f"{prefix}_{name}": _segment(
-        _SEGMENT_FILLS.get(name, 0.0),
-        prefix == "segment_csr",
-        name.endswith("arg"),
-        # 4 segments of 4 bytes
-        16 if name.startswith("mean") and prefix != "segment_csr" else None,
-    )
-    for prefix in ("unsorted_segment", "segment", "segment_csr")
-    for name in (*_SEGMENT_FILLS, *(f"{gradient}_backward" for gradient in _SEGMENT_GRADIENTS))
-}
-
-# Of the most arrays: a maximum and its rows.
-_SEGMENT_EMPTY_VALUE = 3
-_SEGMENT_EX = _segment(
-    _SEGMENT_EMPTY_VALUE, True, True, options={"reduce": 6, "form": 0, "empty_value": _SEGMENT_EMPTY_VALUE}
-)
-
-_CHANNEL = Baseline(
-    values={"shape": [2, 3, 1, 4], "axis": 1},
-    empties=tuple(Empty(f"shape[{axis}]-0", {"shape": [0 if i == axis else 2 for i in range(4)]}) for axis in range(4)),
-    overflows=(
-        {"shape": [2**16, 2**16, 2**16, 2**16], "numel": 0},
-        {"shape": [INT32_MAX] * 4, "numel": INT64_MAX},
-    ),
-    larger={"shape": [3, 5, 7, 11]},
-)
-
-BASELINES: dict[str, Baseline] = {
-    "roi_align": _ROI,
-    "roi_align_backward": _ROI,
-    "grid_sample_2d": _GRID,
-    "grid_sample_2d_backward": _GRID,
-    "affine_grid_2d": _AFFINE,
-    "affine_grid_2d_backward": _AFFINE,
-    **{f"pad_{mode}": _pad(forward=True, mode=mode) for mode in _PAD_KINDS},
-    **{f"pad_{mode}_backward": _pad(forward=False, mode=mode) for mode in _PAD_KINDS},
-    **_SEGMENT_BASELINES,
-    "segment_gather": _segment(fill=0.0),
-    "segment_ex": _SEGMENT_EX,
-    "dequantize_per_channel": _CHANNEL,
-    "dequantize_per_channel_backward": _CHANNEL,
-}
-
-
-# The operators whose output may be an input itself, and that input.
-IN_PLACE = {("dequantize_per_channel_backward", "grad_output")}
+BASELINES: dict[str, Baseline] = joined(record.baselines for record in RECORDS)
 
 
 def baseline(symbol: Symbol) -> Baseline:
-    if symbol.operator.name not in BASELINES:
-        raise AssertionError(f"{symbol.operator.name} has no baseline problem in tests/contract_cases.py: add one")
-    return BASELINES[symbol.operator.name]
+    name, family = symbol.operator.name, symbol.operator.family
+    if name not in BASELINES:
+        raise AssertionError(f"{name} has no baseline problem: add one to the record of {family} in tests/operators")
+    return BASELINES[name]
 
 
 def valid_values(symbol: Symbol) -> Values:
@@ -300,11 +72,11 @@ class Fault(NamedTuple):
     stage: Stage
     status: int
     says: tuple[str, ...]
-    values: Mapping[str, Value] = MappingProxyType({})
+    values: Mapping[str, Value] = NOTHING
     null: tuple[str, ...] = ()
     misaligned: tuple[str, ...] = ()
     # Tensors that stand where another one does: name -> the other's name.
-    moved: Mapping[str, str] = MappingProxyType({})
+    moved: Mapping[str, str] = NOTHING
     workspace: frozenset[str] = frozenset()  # of "null" (with bytes), "misaligned", "short"
     stream: int = 0
     options: OptionValues = PLAIN_OPTIONS
@@ -410,7 +182,7 @@ def _overlap_faults(symbol: Symbol) -> Iterator[Fault]:
     """Every output on every other operand's memory, but for an elementwise operator's output on its input."""
     for output in symbol.outputs:
         for other in symbol.tensors:
-            if other is output or (symbol.operator.name, other.name) in IN_PLACE:
+            if other is output or other.name == baseline(symbol).in_place:
                 continue
             names = (output.name, other.name)
             yield Fault(

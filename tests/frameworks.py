@@ -9,7 +9,7 @@ from typing import Any
 
 import jax
 import numpy as np
-from function_cases import Case
+from operators.record import Call
 
 from verify.dtypes import DTYPES, Array
 from verify.memory.arrays import CupyArrays, NumpyArrays, TorchArrays
@@ -160,6 +160,6 @@ def knows(framework: Framework, dtype: np.dtype[Any]) -> bool:
     return dtype != BF16 or framework.name in ("numpy", "torch", "jax", "torch-cuda", "jax-cuda")
 
 
-def placed(framework: Framework, case: Case) -> dict[str, Any]:
+def placed(framework: Framework, case: Call) -> dict[str, Any]:
     """A case's arrays by name, as the framework's."""
     return {name: framework.make(values) for name, values in case.arrays.items()}

@@ -107,7 +107,7 @@ def test_header_declares_what_the_table_says() -> None:
     verbs = ("run", "can_implement", "workspace_size", "run_packed")
     expected = {f"baracuda_kernels_{symbol.name}_{verb}" for symbol in symbols() for verb in verbs}
     library_wide = ("last_error", "version", "abi_hash", "backend_name", "cpu_threads", "cpu_isa")
-    library_wide += ("set_interrupt_check",)
+    library_wide += ("last_path", "set_interrupt_check")
     expected |= {f"baracuda_kernels_{name}" for name in library_wide}
     assert declared == expected
 

@@ -4,123 +4,62 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from typing import Any, NamedTuple
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from function_cases import FUNCTION, cases, listed, numbers
+from function_cases import FUNCTION, cases, listed
+from operators import OF_CALL, RECORDS
+from operators.record import Refusal, numbers
 from tolerance import assert_same_bits
 
 import pybaracuda
 from verify.dtypes import Array
 
 
-class Refusal(NamedTuple):
-    """A call that must fail: which arguments are replaced, the class and what its text says."""
-
-    name: str
-    replaced: dict[str, Any]
-    error: type[Exception]
-    text: str
-
-
-def takes_any_rank(name: str, argument: str, arrays: dict[str, Array]) -> bool:
-    """Dequantization does, and what is done with segments where no other array says which rank it is."""
-    of_segments = len(arrays) == 2 and not arrays.keys().isdisjoint({"segment_ids", "offsets"})
-    return argument in ("input", "grad_output") and (name.startswith("dequantize") or of_segments)
-
-
-def _refusals() -> Iterator[Refusal]:
-    dims = {name: case.arrays for name, case in cases().items()}
-    for name, arrays in dims.items():
-        for argument, values in arrays.items():
-            yield Refusal(
-                name, {argument: values.tolist()}, TypeError, rf"{argument}(\[0\])?: wanted an array .* got list"
-            )
-            if argument != "arg":  # None is its default
-                yield Refusal(name, {argument: None}, TypeError, f"{argument}: wanted an array .* got NoneType")
-            yield Refusal(name, {argument: 3.0}, TypeError, f"{argument}: wanted an array .* got float")
-            masked = np.ma.masked_array(values, values == 0)
-            yield Refusal(name, {argument: masked}, TypeError, f"{argument}: a masked array")
-            if values.dtype.itemsize > 1:
-                swapped = values.astype(values.dtype.newbyteorder(">"))
-                yield Refusal(name, {argument: swapped}, TypeError, f"{argument} has dtype .* foreign byte order")
-            yield Refusal(name, {argument: values.astype(object)}, TypeError, f"{argument} has dtype object")
-            if not name.startswith("pad"):
-                if not takes_any_rank(name, argument, arrays):
+def refusals() -> Iterator[Refusal]:
+    """What follows from the calls, and what the records add."""
+    for record in RECORDS:
+        calls = record.calls(np.float32)
+        for name, call in calls.items():
+            for argument, values in call.arrays.items():
+                yield from refusals_of_every_array(name, argument, values)
+                for dtype, text in record.refused_dtypes(name):
+                    yield Refusal(name, {argument: values.astype(dtype)}, TypeError, f"{argument} {text}")
+                if argument not in record.any_rank.get(name, ()):
                     yield Refusal(name, {argument: values[..., None]}, ValueError, "has shape")
-                yield Refusal(
-                    name, {argument: values.astype(np.complex64)}, TypeError, f"{argument} has dtype complex64"
-                )
-            elif name.endswith("backward"):
-                for dtype in (np.int32, np.uint8, np.bool_, np.complex64):
-                    yield Refusal(
-                        name, {argument: values.astype(dtype)}, TypeError, f"{argument} has dtype .*; wanted float"
-                    )
-            else:
-                yield Refusal(name, {argument: values.astype("m8[s]")}, TypeError, f"{argument} has dtype timedelta64")
-    integers = {
-        "roi_align": ("input", "boxes"),
-        "roi_align_backward": ("grad_output", "boxes"),
-        "grid_sample": ("input", "grid"),
-        "grid_sample_backward": ("grad_output", "input", "grid"),
-        "affine_grid": ("theta",),
-        "affine_grid_backward": ("grad_grid",),
-        "dequantize_per_channel": ("scale",),
-        "dequantize_per_channel_backward": ("grad_output", "scale"),
-        "unsorted_segment_max_backward": ("grad_output",),
-    }
-    for name, arguments in integers.items():
-        for argument in arguments:
-            values = np.zeros(dims[name][argument].shape, np.int32)
-            yield Refusal(name, {argument: values}, TypeError, f"{argument} has dtype int32; wanted float")
-    for name in (name for name, arrays in dims.items() if "segment_ids" in arrays or "offsets" in arrays):
-        arrays = dims[name]
-        index = "segment_ids" if "segment_ids" in arrays else "offsets"
-        for dtype in (np.float32, np.bool_):
-            given = arrays[index].astype(dtype)
-            yield Refusal(name, {index: given}, TypeError, f"{index} has dtype .*wanted int")
-        leading = next(argument for argument in ("input", "output", "grad_output") if argument in arrays)
-        # What exists for int32 as well, does not for int16.
-        of_integers = re.fullmatch(r".*segment_((sum|max|min|prod).*(?<!backward)|csr_with_arg)", name)
-        values = arrays[leading].astype(np.int16 if of_integers else np.int32)
-        yield Refusal(name, {leading: values}, pybaracuda.UnsupportedError, f"{leading} has dtype .* not wired yet")
-    for name in ("segment_prod_backward", "segment_softmax_backward", "segment_max_with_arg_backward"):
-        arrays = dims[name]
-        others = [argument for argument in arrays if argument not in ("segment_ids", "input")]
-        for argument in others[:2]:
-            yield Refusal(name, {argument: arrays[argument][:-1]}, ValueError, "has shape")
-    for dtype, error in ((np.int16, pybaracuda.UnsupportedError), (np.float32, TypeError), (np.bool_, TypeError)):
-        values = np.zeros((2, 3, 4), dtype)
-        yield Refusal("dequantize_per_channel", {"input": values}, error, "input has dtype")
-    yield Refusal("dequantize_per_channel", {"zero_point": np.zeros(3, np.float32)}, TypeError, "zero_point has dtype")
-    # A wider dtype than the operator works in would be narrowed silently.
-    for name, argument in (
-        ("roi_align", "boxes"),
-        ("grid_sample", "grid"),
-        ("dequantize_per_channel_backward", "scale"),
-    ):
-        values = dims[name][argument].astype(np.float64)
-        yield Refusal(name, {argument: values}, TypeError, f"{argument} has dtype float64; wanted float32")
-    for name in ("grid_sample_backward", "unsorted_segment_max_backward"):
-        values = dims[name]["grad_output"].astype(np.float64)
-        yield Refusal(
-            name, {"grad_output": values}, TypeError, "grad_output has dtype float64; wanted float32, the dtype"
-        )
-    image, grid = dims["grid_sample"]["input"], dims["grid_sample"]["grid"]
-    yield Refusal("grid_sample", {"grid": grid[:1]}, ValueError, "grid has shape .*input has 2 images")
-    yield Refusal("roi_align", {"input": image[0]}, ValueError, r"input has shape \(3, 6, 7\); wanted \[N, C, H, W\]")
-    yield Refusal("roi_align_backward", {"grad_output": numbers((4, 3, 2, 3))}, ValueError, "grad_output has shape")
+            for argument in record.floats_only.get(name, ()):
+                integers = np.zeros(call.arrays[argument].shape, np.int32)
+                yield Refusal(name, {argument: integers}, TypeError, f"{argument} has dtype int32; wanted float")
+        yield from record.bad_arrays(calls)
 
 
-REFUSALS = list(_refusals())
+def refusals_of_every_array(name: str, argument: str, values: Array) -> Iterator[Refusal]:
+    yield Refusal(name, {argument: values.tolist()}, TypeError, rf"{argument}(\[0\])?: wanted an array .* got list")
+    if argument != "arg":  # None is its default
+        yield Refusal(name, {argument: None}, TypeError, f"{argument}: wanted an array .* got NoneType")
+    yield Refusal(name, {argument: 3.0}, TypeError, f"{argument}: wanted an array .* got float")
+    masked = np.ma.masked_array(values, values == 0)
+    yield Refusal(name, {argument: masked}, TypeError, f"{argument}: a masked array")
+    if values.dtype.itemsize > 1:
+        swapped = values.astype(values.dtype.newbyteorder(">"))
+        yield Refusal(name, {argument: swapped}, TypeError, f"{argument} has dtype .* foreign byte order")
+    yield Refusal(name, {argument: values.astype(object)}, TypeError, f"{argument} has dtype object")
 
 
-@pytest.mark.parametrize(
-    "refusal", REFUSALS, ids=[f"{r.name}-{'-'.join(r.replaced)}-{i}" for i, r in enumerate(REFUSALS)]
-)
+def numbered(found: Iterable[Refusal]) -> Iterator[Any]:
+    """With ids that another operator does not change."""
+    counts: Counter[str] = Counter()
+    for refusal in found:
+        label = f"{refusal.name}-{'-'.join(refusal.replaced)}"
+        yield pytest.param(refusal, id=f"{label}-{counts[label]}")
+        counts[label] += 1
+
+
+@pytest.mark.parametrize("refusal", list(numbered(refusals())))
 def test_bad_arrays(refusal: Refusal) -> None:
     case = cases()[refusal.name]
     with pytest.raises(refusal.error, match=refusal.text):
@@ -128,68 +67,7 @@ def test_bad_arrays(refusal: Refusal) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "option", "value", "error", "text"),
-    [
-        ("roi_align", "output_size", (1, 2, 3), ValueError, "output_size has 3 entries"),
-        ("roi_align", "output_size", 2.0, TypeError, "output_size: wanted an int"),
-        ("roi_align", "output_size", (2, "3"), TypeError, "output_size: wanted an int"),
-        ("roi_align", "output_size", -1, pybaracuda.InvalidProblemError, "pooled_h is -1"),
-        ("roi_align", "output_size", 2**31, pybaracuda.InvalidProblemError, "pooled_h is 2147483648"),
-        ("roi_align", "spatial_scale", "1", TypeError, "spatial_scale: wanted a number"),
-        ("roi_align", "spatial_scale", float("nan"), pybaracuda.InvalidProblemError, "spatial_scale is"),
-        ("roi_align", "spatial_scale", 1e300, pybaracuda.InvalidProblemError, "spatial_scale is inf"),
-        ("roi_align", "sampling_ratio", 2.5, TypeError, "sampling_ratio: wanted an int"),
-        ("roi_align", "sampling_ratio", 2**20 + 1, pybaracuda.InvalidProblemError, "sampling_ratio is 1048577"),
-        ("roi_align", "aligned", "yes", TypeError, "aligned: wanted a bool"),
-        ("roi_align_backward", "input_shape", (2, 3, 6), ValueError, "input_shape is"),
-        ("roi_align_backward", "input_shape", 5, TypeError, "input_shape: wanted a sequence of int"),
-        ("roi_align_backward", "input_shape", (2, 4, 6, 7), ValueError, "grad_output has shape"),
-        ("roi_align_backward", "input_shape", (2, 3, -6, 7), pybaracuda.InvalidProblemError, "h is -6"),
-        ("grid_sample", "mode", "nearest", pybaracuda.UnsupportedError, "mode 'nearest'"),
-        ("grid_sample", "mode", "bicubic", pybaracuda.UnsupportedError, "mode 'bicubic'"),
-        ("grid_sample", "mode", "cubic", ValueError, "mode is 'cubic'"),
-        ("grid_sample", "padding_mode", "border", pybaracuda.UnsupportedError, "padding_mode 'border'"),
-        ("grid_sample", "padding_mode", "reflection", pybaracuda.UnsupportedError, "padding_mode 'reflection'"),
-        ("grid_sample", "padding_mode", 3, ValueError, "padding_mode is 3"),
-        ("grid_sample", "align_corners", True, pybaracuda.UnsupportedError, "align_corners True"),
-        ("grid_sample_backward", "mode", "nearest", pybaracuda.UnsupportedError, "mode 'nearest'"),
-        ("affine_grid", "size", (2, 3, 4, 5, 6), pybaracuda.UnsupportedError, "3-D affine_grid"),
-        ("affine_grid", "size", (2, 3, 4), ValueError, "size is"),
-        ("affine_grid", "size", (3, 3, 4, 5), ValueError, "theta has shape"),
-        ("affine_grid", "size", (2, 3, -4, 5), pybaracuda.InvalidProblemError, "output_h is -4"),
-        ("affine_grid", "align_corners", True, pybaracuda.UnsupportedError, "align_corners True"),
-        ("affine_grid_backward", "size", (2, 3, 4, 6), ValueError, "grad_grid has shape"),
-        ("pad", "mode", "edge", ValueError, "mode is 'edge'"),
-        ("pad", "value", "1", TypeError, "value: wanted a number"),
-        (
-            "pad_circular",
-            "pad_low",
-            (-4, 0, 0, 0),
-            pybaracuda.InvalidProblemError,
-            "crop below 0 elements",
-        ),
-        ("pad", "pad_low", (1, 2), ValueError, "pad_low has 2 entries; the array has 4 axes"),
-        ("pad", "pad_high", (1, 2, 3, 0.5), TypeError, "pad_high: wanted an int or a sequence of int"),
-        ("pad", "pad_high", 0.5, TypeError, "pad_high: wanted an int or a sequence of int"),
-        ("pad_backward", "pad_low", (9, 9, 9, 9), pybaracuda.InvalidProblemError, "grad_output has shape"),
-        ("unsorted_segment_max", "num_segments", -1, ValueError, "num_segments is -1"),
-        ("unsorted_segment_max", "num_segments", 2.0, TypeError, "num_segments: wanted an int"),
-        ("unsorted_segment_max", "num_segments", 2**31, pybaracuda.InvalidProblemError, "num_segments is"),
-        ("segment_sum", "indices_are_sorted", "yes", TypeError, "indices_are_sorted: wanted a bool"),
-        ("segment_sum", "empty_value", "0", TypeError, "empty_value: wanted a number"),
-        ("segment_softmax", "num_segments", -1, ValueError, "num_segments is -1"),
-        ("segment_max", "return_arg", None, TypeError, "return_arg: wanted a bool"),
-        ("segment_max_backward", "ties", "last", ValueError, "ties is 'last'"),
-        ("segment_csr", "reduce", "median", ValueError, "reduce is 'median'"),
-        ("segment_csr", "return_arg", True, ValueError, "return_arg: mean has no rows"),
-        ("segment_csr_backward", "num_rows", 8, ValueError, "input has shape (7, 5); wanted (8, 5)"),
-        ("gather_csr", "num_rows", 2.0, TypeError, "num_rows: wanted an int"),
-        ("gather_csr", "num_rows", -1, pybaracuda.InvalidProblemError, "num_rows is -1"),
-        ("dequantize_per_channel", "axis", 3, ValueError, "axis is 3; input has 3 axes"),
-        ("dequantize_per_channel", "axis", -4, ValueError, "axis is -4"),
-        ("dequantize_per_channel", "axis", 0, ValueError, "scale has shape"),
-        ("dequantize_per_channel_backward", "axis", 2, ValueError, "scale has shape"),
-    ],
+    ("name", "option", "value", "error", "text"), [each for record in RECORDS for each in record.bad_options]
 )
 def test_bad_options(name: str, option: str, value: Any, error: type[Exception], text: str) -> None:
     case = cases()[name]
@@ -228,7 +106,7 @@ def test_bad_outputs(name: str) -> None:
     frozen.flags.writeable = False
     attempt(frozen, ValueError, ": the array is read-only")
     attempt(jnp.asarray(first), TypeError, ": JAX arrays are immutable")
-    if not name.startswith("pad"):
+    if not OF_CALL[name].takes_strided_outputs:
         attempt(
             np.asfortranarray(np.zeros((*first.shape[:-1], first.shape[-1] * 2), first.dtype)[..., ::2]),
             ValueError,

@@ -15,7 +15,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from frameworks import DLPackExporters, Framework, jax_in_float64, knows, placed
-from function_cases import DTYPE, FUNCTION, cases, listed, numbers
+from function_cases import DTYPE, FUNCTION, cases, listed
+from operators.record import numbers
 from tolerance import assert_same_bits
 
 import pybaracuda

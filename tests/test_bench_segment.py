@@ -14,12 +14,14 @@ import jax
 import numpy as np
 import pytest
 
-from benchmarks.harness import contenders, measure, segment_draw, segment_peers
+from benchmarks.harness import contenders, measure
 from benchmarks.harness.case import Row
 from benchmarks.harness.draw import Draw
 from benchmarks.harness.place import Place
-from benchmarks.harness.segment import FORMS, Segment
-from benchmarks.harness.segment_draw import draw_ids
+from benchmarks.operators.segment import data
+from benchmarks.operators.segment import peers as segment_peers
+from benchmarks.operators.segment.case import FORMS, Segment
+from benchmarks.operators.segment.data import draw_ids
 from verify.definitions.segment import DEFINITIONS
 
 SMALL: dict[str, Any] = dict(rows=200, columns=3, segments=30)
@@ -42,7 +44,7 @@ def test_power_law_ids_are_zipfs(rng: np.random.Generator) -> None:
 
 def test_factors_multiply_to_moderate_products() -> None:
     rows = 100_000
-    factors = segment_draw.factors(Draw(), (rows, 8), "f32").astype(np.float64)
+    factors = data.factors(Draw(), (rows, 8), "f32").astype(np.float64)
     assert 0.45 < np.mean(factors < 0) < 0.55
     # Logarithms of products of all rows have a standard deviation of 5.
     assert np.abs(np.log(np.abs(factors)).sum(axis=0)).max() < 8 * 5
@@ -50,7 +52,7 @@ def test_factors_multiply_to_moderate_products() -> None:
 
 def test_drawn_rows_belong_to_their_segments(rng: np.random.Generator) -> None:
     ids = draw_ids("power law", 500, 90, rng)
-    arg = segment_draw.draw_arg(Draw(), 4, ids, 90)
+    arg = data.draw_arg(Draw(), 4, ids, 90)
     filled = np.isin(np.arange(90), ids)
     assert (arg[~filled] == -1).all()
     assert (ids[arg[filled]] == np.flatnonzero(filled)[:, None]).all()
@@ -59,8 +61,8 @@ def test_drawn_rows_belong_to_their_segments(rng: np.random.Generator) -> None:
 def test_forward_answers_are_drawn_as_they_would_be(rng: np.random.Generator) -> None:
     """What gradients are given in place of a forward call's output."""
     ids, rows = draw_ids("power law", 300, 40, rng), rng.standard_normal((300, 3))
-    products, sums = segment_draw.product_of(rows, ids, 40), segment_draw.logsumexp_of(rows, ids, 40)
-    parts = segment_draw.draw_softmax(Draw(), (300, 3), "f64", ids, 40)
+    products, sums = data.product_of(rows, ids, 40), data.logsumexp_of(rows, ids, 40)
+    parts = data.draw_softmax(Draw(), (300, 3), "f64", ids, 40)
     for segment in range(40):
         mine = ids == segment
         np.testing.assert_allclose(products[segment], np.prod(rows[mine], axis=0), rtol=1e-12)

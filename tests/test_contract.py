@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Every C symbol against its contract: what is refused, in which order, with which words, and what is left alone.
 
-The cases follow from the generated tables and contract_cases.py; no operator is named here.
+The cases follow from the generated tables and the records of tests/operators; no operator is named here.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from typing import NamedTuple
 import contract_cases as cases
 import numpy as np
 import pytest
-from contract_cases import Empty, Fault, Stage
+from contract_cases import Fault, Stage
+from operators.record import Empty
 
 from pybaracuda import _abi
 from pybaracuda._check.abi_calls import (
@@ -172,7 +173,7 @@ def check_fault(bench: Bench, fault: Fault) -> Iterator[Failure]:
 
 def test_every_operator_has_a_baseline() -> None:
     missing = sorted(set(_abi.OPERATORS) - set(cases.BASELINES))
-    assert not missing, f"add a valid problem to tests/contract_cases.py for: {', '.join(missing)}"
+    assert not missing, f"tests/operators: add a baseline to the records of: {', '.join(missing)}"
     strays = sorted(set(cases.BASELINES) - set(_abi.OPERATORS))
     assert not strays, f"not in the ABI: {', '.join(strays)}"
 

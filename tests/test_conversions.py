@@ -11,11 +11,16 @@ from typing import Any
 import numpy as np
 import pytest
 from frameworks import DLPackExporters, Framework, knows, placed
-from function_cases import DTYPE, cases, listed, numbers
+from function_cases import DTYPE, cases, listed
+from operators import RECORDS, joined
+from operators.record import Integers, Narrow, numbers
 from tolerance import assert_canonical_nans, assert_same_bits
 
 import pybaracuda
 from verify.dtypes import DTYPES, Array
+
+NARROW: dict[str, Narrow] = joined(record.narrow for record in RECORDS)
+INTEGERS: dict[str, Integers] = joined(record.integers for record in RECORDS)
 
 
 @pytest.mark.parametrize("token", ["f16", "bf16"])
@@ -23,28 +28,18 @@ def test_narrow_coordinates_are_widened_and_their_gradients_narrowed(framework: 
     narrow = DTYPES[token]
     if not knows(framework, narrow) or framework.name in ("cuda.core", "cuda-array-interface"):
         return
-    for name, argument in (
-        ("roi_align", "boxes"),
-        ("roi_align_backward", "boxes"),
-        ("grid_sample", "grid"),
-        ("grid_sample_backward", "grid"),
-        ("affine_grid", "theta"),
-        ("affine_grid_backward", "grad_grid"),
-        ("dequantize_per_channel_backward", "scale"),
-    ):
+    for name, converted in NARROW.items():
         for dtype in (narrow, np.dtype(np.float32), np.dtype(np.float64)):
-            if "scale" in argument and dtype == narrow:
+            if converted.is_datas and dtype == narrow:
                 continue
             case = cases(dtype)[name]
-            rounded = case.arrays[argument].astype(narrow)
-            wide = np.float64 if dtype == np.float64 and not name.startswith("affine") else np.float32
-            expected = listed(case(**{argument: rounded.astype(wide)}))
+            rounded = case.arrays[converted.argument].astype(narrow)
+            wide = np.float64 if dtype == np.float64 and not converted.alone else np.float32
+            expected = listed(case(**{converted.argument: rounded.astype(wide)}))
             arrays = placed(framework, case)
-            results = listed(case(**{**arrays, argument: framework.make(rounded)}))
-            if name == "grid_sample_backward":
-                expected[1] = expected[1].astype(narrow)
-            if name.startswith("affine_grid"):
-                expected[0] = expected[0].astype(narrow)
+            results = listed(case(**{**arrays, converted.argument: framework.make(rounded)}))
+            if converted.narrows:
+                expected[-1] = expected[-1].astype(narrow)
             for result, wanted in zip(results, expected, strict=True):
                 assert_same_bits(framework.values(result), wanted)
 
@@ -69,13 +64,13 @@ def test_a_nan_in_a_narrowed_result_is_the_canonical_one(framework: Framework, t
     narrow = DTYPES[token]
     if not knows(framework, narrow) or framework.name in ("cuda.core", "cuda-array-interface"):
         return
-    names = {"affine_grid": "theta", "affine_grid_backward": "grad_grid", "grid_sample_backward": "grid"}
-    if token == "f32":
-        names = {"grid_sample_backward": "grid"}  # float64 data with a float32 grid
-    for name, argument in names.items():
+    # In float32 beside float64 data.
+    narrowing = {name: each for name, each in NARROW.items() if each.narrows and not (token == "f32" and each.alone)}
+    for name, converted in narrowing.items():
+        argument = converted.argument
         case = cases(np.float64 if token == "f32" else np.float32)[name]
         given = {**case.arrays, argument: case.arrays[argument].astype(narrow)}
-        spoiled = "grad_output" if name == "grid_sample_backward" else argument
+        spoiled = argument if converted.alone else "grad_output"
         # Enough of them for a vectorised converter; half, since an infinite sum of both signs is a NaN too.
         given[spoiled] = given[spoiled].copy()
         given[spoiled].reshape(-1)[::2] = bad
@@ -96,22 +91,15 @@ def test_a_nan_in_a_narrowed_result_is_the_canonical_one(framework: Framework, t
 
 @pytest.mark.parametrize("dtype", [np.int8, np.uint8, np.int16, np.uint16, np.int32, np.uint32, np.int64, np.uint64])
 def test_integer_ids_and_zero_points_of_any_width(framework: Framework, dtype: Any) -> None:
-    for name, argument in (
-        ("unsorted_segment_max", "segment_ids"),
-        ("unsorted_segment_max_backward", "segment_ids"),
-        ("dequantize_per_channel", "zero_point"),
-    ):
-        if argument == "zero_point" and dtype in (np.uint32, np.uint64):
-            continue
-        if framework.name in ("cuda.core", "cuda-array-interface") and dtype not in (np.int32, np.int64):
-            continue
-        if framework.name in ("cuda.core", "cuda-array-interface") and argument == "zero_point" and dtype != np.int32:
+    raw = framework.name in ("cuda.core", "cuda-array-interface")
+    for name, converted in INTEGERS.items():
+        if dtype in converted.but or (raw and dtype not in converted.raw):
             continue
         case = cases()[name]
-        values = np.abs(case.arrays[argument]).astype(dtype)
-        expected = case(**{argument: values.astype(np.int32)})
-        arrays = placed(framework, case)
-        assert_same_bits(framework.values(case(**{**arrays, argument: framework.make(values)})), expected)
+        values = np.abs(case.arrays[converted.argument]).astype(dtype)
+        expected = case(**{converted.argument: values.astype(np.int32)})
+        arrays = {**placed(framework, case), converted.argument: framework.make(values)}
+        assert_same_bits(framework.values(case(**arrays)), expected)
 
 
 def test_huge_unsigned_ids_are_dropped() -> None:

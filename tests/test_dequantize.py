@@ -14,7 +14,7 @@ from place import Place
 from tolerance import assert_canonical_nans, assert_exact, assert_same_bits
 
 import pybaracuda
-from verify.definitions import quantize as oracle
+from verify.definitions import dequantize as oracle
 from verify.dtypes import DTYPES, Array
 
 QUANTIZED = pytest.mark.parametrize("quantized", [np.int8, np.uint8], ids=["s8", "u8"])

@@ -6,7 +6,6 @@ Scalars and arrays are subnormal wherever Python converts something on the way t
 
 from __future__ import annotations
 
-import importlib
 import platform
 import subprocess
 import sys
@@ -27,19 +26,13 @@ from pybaracuda._check.runs import CallerMode
 # Subnormal in float32; 5e-324 in float64.
 TINY = 1e-42
 HOST = pytest.mark.parametrize("framework", ["numpy", "torch", "jax"])
-# The functions have the names of their modules in the package.
-PREPARING = [
-    importlib.import_module(f"pybaracuda.{name}")
-    for name in ("pad", "roi_align", "grid_sample", "affine_grid", "dequantize", "segment.operation")
-]
-
 pytestmark = pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="no SSE mode")
 
 
 def forget() -> None:
     """Empty the caches, so that what was converted in one float mode is not used in the other."""
     _plan._build.cache_clear()
-    for module in PREPARING:
+    for module in [found for name, found in sys.modules.items() if name.startswith("pybaracuda.")]:
         for name in ("_prepare", "_prepare_backward"):
             if hasattr(module, name):
                 getattr(module, name).cache_clear()

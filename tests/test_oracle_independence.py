@@ -27,9 +27,9 @@ from lattice import (
 import verify
 from verify.bounds import Sum, bound
 from verify.definitions.affine_grid import affine_grid_2d, affine_grid_2d_backward
+from verify.definitions.dequantize import dequantize_per_channel, dequantize_per_channel_backward
 from verify.definitions.grid_sample import grid_sample_2d, grid_sample_2d_backward
 from verify.definitions.pad import pad, pad_backward
-from verify.definitions.quantize import dequantize_per_channel, dequantize_per_channel_backward
 from verify.definitions.roi_align import roi_align, roi_align_backward
 from verify.definitions.segment import unsorted_segment_argmax, unsorted_segment_max, unsorted_segment_max_backward
 from verify.dtypes import Array, rounded

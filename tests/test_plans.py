@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from function_cases import DTYPE, cases
+from operators import RECORDS
 from plan_cases import plan_cases, tensors_of
 from tolerance import assert_same_bits
 
@@ -25,8 +26,9 @@ OPERATOR = pytest.mark.parametrize("name", list(plan_cases()))
 
 
 def test_every_operator_has_a_plan() -> None:
-    # The generic segment plans are tested operator by operator in test_segment.py.
-    generic = {name for name, operator in _abi.OPERATORS.items() if operator.family.startswith("segment")}
+    # The generic plans are tested operator by operator in the family's own file.
+    families = {family for record in RECORDS if record.has_generic_plans for family in record.families}
+    generic = {name for name, operator in _abi.OPERATORS.items() if operator.family in families}
     tested = set(plan_cases())
     assert sorted(tested) == sorted(name for name in _abi.OPERATORS if name not in generic - tested)
     for name, case in plan_cases().items():
@@ -64,27 +66,7 @@ def test_descriptors_know_the_shapes_that_follow() -> None:
     assert (channel.shape, channel.rank, channel.numel) == ((5, 6, 1, 1), 2, 30)
 
 
-@pytest.mark.parametrize(
-    ("make", "error", "text"),
-    [
-        (lambda: pybaracuda.RoiAlignDescriptor(1, 1, 1, 1, 1, 1, 1, sampling_ratio=-1), INVALID,
-         "sampling_ratio is -1"),
-        (lambda: pybaracuda.RoiAlignDescriptor(1.0, 1, 1, 1, 1, 1, 1), TypeError, "n: wanted int"),
-        (lambda: pybaracuda.RoiAlignDescriptor(1, 1, 1, 1, 1, 1, 1, "2"), TypeError, "spatial_scale: wanted float"),
-        (lambda: pybaracuda.RoiAlignDescriptor(1, 1, 1, 1, 1, 1, 1, aligned=2), TypeError, "aligned: wanted bool"),
-        (lambda: pybaracuda.RoiAlignDescriptor(1, 1, 1, 1, 1, 1, 1, element=np.float32), TypeError,
-         "element: wanted str"),
-        (lambda: pybaracuda.PadDescriptor(3, (1,), (1,)), TypeError, "input_shape: wanted a sequence of int"),
-        (lambda: pybaracuda.PadDescriptor((3,), (1, 1), (1,)), INVALID, "pad_low has 2 entries"),
-        (lambda: pybaracuda.PadDescriptor((3,), (-2,), (-2,)), INVALID, "crop below 0 elements"),
-        (lambda: pybaracuda.PadDescriptor((3,), (1,), (1,), "edge"), ValueError, "mode is 'edge'"),
-        (lambda: pybaracuda.PadDescriptor((3,), (1,), (1,), input_strides=(1, 1)), INVALID,
-         "input_strides has 2"),
-        (lambda: pybaracuda.DequantizePerChannelDescriptor((), 0), INVALID, "shape has 0"),
-        (lambda: pybaracuda.DequantizePerChannelDescriptor((1,) * 5, 0), INVALID, "shape has 5"),
-        (lambda: pybaracuda.DequantizePerChannelDescriptor((2, 3), 1, rank=1), INVALID, "rank is"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("make", "error", "text"), [each for record in RECORDS for each in record.bad_descriptors])
 def test_bad_descriptors(make: Any, error: type[Exception], text: str) -> None:
     with pytest.raises(error, match=text):
         make()
@@ -136,24 +118,7 @@ def test_plans_cannot_be_made_or_changed_by_hand() -> None:
         case.plan.select(plan_cases()["roi_align_backward"].descriptor)
 
 
-@pytest.mark.parametrize(
-    ("descriptor", "error", "text"),
-    [
-        (pybaracuda.RoiAlignDescriptor(1, -1, 1, 1, 1, 1, 1), INVALID, "c is -1; wanted"),
-        (pybaracuda.RoiAlignDescriptor(1, 2**31, 1, 1, 1, 1, 1), INVALID, "c is 2147483648"),
-        (pybaracuda.RoiAlignDescriptor(1, 1, 1, 1, 1, 1, 1, 1e39), INVALID, "spatial_scale is inf"),
-        (pybaracuda.RoiAlignDescriptor(*[2**31 - 1] * 7), INVALID, "overflow"),
-        (pybaracuda.RoiAlignDescriptor(1, 1, 1, 1, 1, 1, 1, element="s8"), UNSUPPORTED, "no variant s8"),
-        (pybaracuda.PadDescriptor((1,), (2**31,), (0,)), INVALID, "output_shape holds"),
-        (pybaracuda.PadDescriptor((1,) * 9, (0,) * 9, (0,) * 9), INVALID, "rank is 9"),
-        (pybaracuda.PadDescriptor((3,), (1,), (0,), value=256, element="b8"), INVALID, "bit pattern of 8 bits"),
-        (pybaracuda.PadDescriptor((3,), (1,), (0,), value=0.5, element="b32"), INVALID, "bit pattern of 32 bits"),
-        (pybaracuda.PadDescriptor((0,), (1,), (0,), "reflect"), INVALID, "wanted an element to repeat"),
-        (pybaracuda.PadDescriptor((3,), (1,), (0,), output_strides=(0,)), INVALID, "output_strides"),
-        (pybaracuda.DequantizePerChannelDescriptor((2, 3), 4), INVALID, "axis is 4"),
-        (pybaracuda.DequantizePerChannelDescriptor((2, 3), 1, "i32"), UNSUPPORTED, "no variant f32_i32"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("descriptor", "error", "text"), [each for record in RECORDS for each in record.bad_problems])
 def test_bad_problems_are_refused_at_selection(descriptor: Any, error: type[Exception], text: str) -> None:
     plans = {case.plan.descriptor_type: case.plan for case in plan_cases().values()}
     for _ in range(2):
@@ -227,9 +192,7 @@ def test_skus_and_guarantees(name: str, token: str) -> None:
     assert sku.backend == "cpu"
     assert sku.arch in ("x86_64-avx512", "x86_64-avx2", "x86_64-portable")
     assert sku.element == case.descriptor.element
-    coordinates = "f64" if token == "f64" else "f32"
-    others = {"roi_align": coordinates, "grid_sample": coordinates, "segment": "i32", "dequantize": "s8"}
-    assert sku.aux_element == others.get(_abi.OPERATORS[name].family, "none")
+    assert sku.aux_element == case.aux_element
     assert sku.epilogue == "none"
     guarantee = sku.precision_guarantee
     assert guarantee.bit_stable_on_same_hardware

@@ -7,10 +7,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
-from function_cases import listed, segment_cases
+from function_cases import listed
 from hypothesis import given
 from hypothesis import strategies as st
 from lattice import any_bits, integers, normal
+from operators.segment.calls import calls as segment_calls
 from place import Place
 from tolerance import assert_exact, assert_same_bits, assert_within
 
@@ -537,10 +538,10 @@ def test_any_ids(seed: int, name: str, ids: list[int], form: str, reduce: str, w
     check(Place(), rows, reduce, gradient_of(rng, rows, reduce))
 
 
-@pytest.mark.parametrize("name", list(segment_cases(np.float32)))
+@pytest.mark.parametrize("name", list(segment_calls(np.float32)))
 def test_rows_of_any_rank(name: str) -> None:
     """[N], [N, D] and [N, D, 1] say the same of each column."""
-    case = segment_cases(np.float32)[name]
+    case = segment_calls(np.float32)[name]
     expected = listed(case())
     data = {argument: array for argument, array in case.arrays.items() if array.ndim == 2}
     deep = listed(case(**{argument: array[..., None] for argument, array in data.items()}))

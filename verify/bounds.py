@@ -19,32 +19,14 @@ PARTIAL_SUM = 256
 class Roundings(NamedTuple):
     """What a term of a sum meets on its way to the result: of ``passes`` chains of additions, each as long as the sum
     has terms, every one, and ``extra`` roundings besides. Each is at most one unit roundoff.
+
+    A definition states its own, with the reason. Positions do not count: definitions compute them in the kernels' dtype
+    by the same steps.
     """
 
     passes: int
     extra: int
 
-
-# Positions do not appear: definitions compute them in the same dtype by the same steps.
-#
-# roi_align, both directions: terms are (sample, corner) pairs, while a kernel may first merge the a (or b) weights that
-# fall on one row (or column), then sum over bins or pixels. One term then meets at most (a - 1) + (b - 1) merge
-# additions, one chain over the A rows and one over the B columns of its box, and the additions of the partial sums.
-# With a + b <= a*b + 1 and A, B, a*b each at most the number of pairs, two chains as long as the sum pay for that.
-# Besides: 1 - fraction, the divisor and its product on each of two axes, the product with the value, and the merge.
-ROI_ALIGN = Roundings(2, 8)
-# grid_sample: 1 - fraction on two axes, the product of two weights, the product with the value.
-GRID_SAMPLE = Roundings(1, 4)
-# Its gradient to the input: the same 4, and partial sums: they are added in at most as many additions as there are
-# partial sums, which the terms already pay for, plus the one of the last.
-GRID_SAMPLE_INPUT = Roundings(1, 5)
-# Its gradient to the grid: 1 - fraction, the products with the value, the gradient and half the extent, a difference of
-# two values or two weighted values formed first, and the last partial sum.
-GRID_SAMPLE_GRID = Roundings(1, 6)
-# affine_grid: two fused multiply-adds, or two products and two sums: the three terms pay for all but one.
-AFFINE_GRID = Roundings(1, 1)
-# The gradient of padding: additions, which the terms pay for, and the last partial sum.
-PAD = Roundings(1, 1)
 
 # exp() and log() in the kernels are within this many roundings of their result.
 EXPONENTIAL = 1.02

@@ -142,3 +142,26 @@ class Row:
         operator = self.case.operator
         direction = "bw" if operator.endswith("_backward") else "fw"
         return f"{operator.removesuffix('_backward')} {direction} {self.case.element} {self.case.text}"
+
+
+def us(microseconds: float, device: str = "H100") -> tuple[Limit, ...]:
+    """So many microseconds, on a device of this name alone."""
+    return (Limit("us", microseconds, device),)
+
+
+def no_cliff(case: Case, factor: float = 1.1) -> tuple[Limit, ...]:
+    """Not much slower than another case."""
+    return (Limit("row", factor, Row(case).name),)
+
+
+def on_cpu(case: Case, limits: tuple[Limit, ...] = ()) -> Row:
+    """A row of the CPU library. Those with a limit are shown in the README."""
+    return Row(case, "cpu", limits, headline=bool(limits))
+
+
+# What many operators keep: pure copies, forwards, what others do as well, and copies on a CPU, where a peer may be a
+# copy, too.
+COPY = (Limit("copy", 1.05),)
+FORWARD = (Limit("peer", 1.0), Limit("light", 2.0))
+NO_SLOWER = (Limit("peer", 1.0),)
+NEAR_COPY = (Limit("light", 1 / 0.8), Limit("peer", 1.0))

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 import pybaracuda
+from benchmarks.operators.grid_sample import smooth_grid
 
 from .contenders import Framework, Torch
-from .grid_sample import smooth_grid
 from .place import Place
 from .results import HostResult, summary
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 import pybaracuda
-from verify.definitions import quantize as definitions
+from verify.definitions import dequantize as definitions
 from verify.dtypes import DTYPES, Array
 
 from .checks import Check, at_most

@@ -4,6 +4,7 @@
 
 #include "core/backend.h"
 #include "core/entry.h"
+#include "core/integer_math.h"
 
 namespace baracuda {
 
@@ -18,7 +19,7 @@ LaunchScope::~LaunchScope() = default;
 
 Status Scratch::acquire(size_t bytes, Stream stream) {
   stream_ = stream;
-  const size_t rounded = (bytes + kWorkspaceAlignment - 1) / kWorkspaceAlignment * kWorkspaceAlignment;
+  const size_t rounded = groups_of(bytes, kWorkspaceAlignment) * kWorkspaceAlignment;
   pointer_ = rounded < bytes ? nullptr : std::aligned_alloc(kWorkspaceAlignment, rounded);
   if (pointer_ != nullptr) return Status::kOk;
   return fail(Status::kInternal, "no memory for %zu bytes of scratch", bytes);

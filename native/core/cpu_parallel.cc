@@ -14,6 +14,7 @@
 #include "core/backend.h"
 #include "core/cpu_interrupt.h"
 #include "core/float_environment.h"
+#include "core/integer_math.h"
 
 namespace baracuda {
 namespace {
@@ -253,7 +254,7 @@ void parallel_ranges(int64_t count, int64_t grain, void (*body)(void*, int64_t, 
     run_alone(count, may_stop ? grain : count, body, context);
     return;
   }
-  const int64_t even = (count + threads.threads() * kPartsPerThread - 1) / (threads.threads() * kPartsPerThread);
+  const int64_t even = ceil_div(count, threads.threads() * kPartsPerThread);
   const int64_t part = even > grain ? even : grain;
   Pool::in_pool() = true;
   const bool is_done = threads.run({body, context, count, part, may_stop ? grain : part}, may_stop);

@@ -18,6 +18,7 @@
 #include "core/backend.h"
 #include "core/checked.h"
 #include "core/float_environment.h"
+#include "core/paths.h"
 #include "core/status.h"
 
 namespace baracuda {
@@ -150,7 +151,10 @@ Status run_checked(const typename Op::Arguments& arguments) {
   typename Op::Problem problem;
   BARACUDA_RETURN_IF_FAILED(Op::make_problem(arguments, &problem));
   const Operands operands = Op::operands(problem, arguments);
-  if (every_output_is_empty(operands)) return Status::kOk;
+  if (every_output_is_empty(operands)) {
+    record_path("");
+    return Status::kOk;
+  }
   BARACUDA_RETURN_IF_FAILED(check_operands(operands));
   BARACUDA_RETURN_IF_FAILED(check_overlap<Op>(problem, operands, arguments, 0));
   const size_t needed = Op::workspace_size(problem);

@@ -12,12 +12,12 @@ namespace {
 
 // How many groups of `b` hold `a`: a >= 0, b > 0.
 BARACUDA_HD constexpr int64_t ceil_div(int64_t a, int64_t b) { return a / b + (a % b != 0); }
-// The same number in fewer operations and in the numbers' own type, where a + b - 1 fits it.
+// ceil_div() in fewer operations, for numbers so small that a + b - 1 fits their own type.
 template <typename I>
 BARACUDA_HD constexpr I groups_of(I a, I b) {
   return (a + b - 1) / b;
 }
-// Groups of a power of two.
+// groups_of() with groups of 2^bits.
 template <typename I>
 BARACUDA_HD constexpr I groups_of_bits(I a, int32_t bits) {
   return (a + (I{1} << bits) - 1) >> bits;

@@ -6,6 +6,8 @@
 #include <initializer_list>
 #include <utility>
 
+#include "core/integer_math.h"
+
 namespace baracuda {
 
 enum class Answer {
@@ -100,7 +102,7 @@ class BoundedSum {
   Answer search(int at, Wide target) {
     if (at == count_ - 1) return Answer::kYes;
     const Wide step = terms_[at].step, rest = reach_[at + 1];
-    const Wide low = target > rest ? (target - rest + step - 1) / step : 0;
+    const Wide low = target > rest ? groups_of<Wide>(target - rest, step) : 0;
     const Wide most = target / step, high = most < terms_[at].last ? most : terms_[at].last;
     // Every period-th number leaves a multiple of what the smaller steps can make.
     const Wide period = period_[at], remainder = target / divisor_[at] % period * inverse_[at] % period;

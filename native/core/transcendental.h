@@ -61,7 +61,7 @@ BARACUDA_HD double exp_of(double x) {
   return x == x ? scaled : canonical_nan<double>();
 }
 
-// The same in f32, with as many terms: f64 arithmetic is 2 to 64 times slower on GPUs.
+// The parts of e^x for an f32, in f32 alone and with as many terms: f64 arithmetic is 2 to 64 times slower on GPUs.
 BARACUDA_HD ScaledExponential<float, uint32_t> exp_parts(float x) {
   constexpr float kShift = 0x1.8p23f;
   const float shifted = fma(x, 0x1.715476p0f, kShift);
@@ -156,7 +156,7 @@ BARACUDA_HD double log_of(double x) {
   return x > 0.0 && is_finite(x) ? finite : special;
 }
 
-// The same in f32.
+// The natural logarithm of an f32; its special values are those of the f64.
 BARACUDA_HD float log_of(float x) {
   const bool subnormal = x < 0x1p-126f;
   const uint32_t bits = bits_as<uint32_t>(subnormal ? x * 0x1p25f : x);

@@ -8,13 +8,17 @@ memory with canaries.
 from __future__ import annotations
 
 import ctypes
+import os
 import platform
+import subprocess
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
+from functools import lru_cache
 from types import MappingProxyType
 from typing import NamedTuple, Protocol
 
+from .. import _library
 from .abi_calls import Launch, Library, span
 from .cases import Case
 from .splitmix import Array
@@ -23,6 +27,17 @@ from .splitmix import Array
 LOOSE = "own scratch, least alignment"
 # What fills outputs and scratch before a call; complements: no byte of a result equals both.
 FILLS = (0xA5, 0x5A)
+
+
+# Each includes those before it.
+_ISAS = ("portable", "avx2", "avx512")
+_ISA_VARIABLE = "BARACUDA_CPU_ISA"
+_ASK_FOR_ISA = """
+import ctypes, sys
+answer = ctypes.CDLL(sys.argv[1]).baracuda_kernels_cpu_isa
+answer.restype = ctypes.c_char_p
+print(answer().decode())
+"""
 
 
 class Configuration(NamedTuple):
@@ -37,21 +52,16 @@ class Configuration(NamedTuple):
     device: int = 0  # which GPU
 
 
+@lru_cache(maxsize=1)
 def cpu_isas() -> list[str]:
-    """The instruction sets that BARACUDA_CPU_ISA can choose on this machine, the narrowest first."""
-    if platform.machine() not in ("x86_64", "AMD64"):
-        return ["portable"]
-    flags = set()
-    for line in Path("/proc/cpuinfo").read_text().splitlines():
-        if line.startswith("flags"):
-            flags = set(line.split())
-            break
-    found = ["portable"]
-    if {"avx2", "fma", "f16c"} <= flags:
-        found.append("avx2")
-        if {"avx512f", "avx512bw", "avx512dq", "avx512vl"} <= flags:
-            found.append("avx512")
-    return found
+    """The instruction sets that BARACUDA_CPU_ISA can choose here, as the library says, the narrowest first."""
+    best = _library.load("cpu").cpu_isa
+    if _ISA_VARIABLE in os.environ:
+        # This process is bounded: another one is asked.
+        command = [sys.executable, "-c", _ASK_FOR_ISA, str(_library.library_path("cpu"))]
+        variables = {name: value for name, value in os.environ.items() if name != _ISA_VARIABLE}
+        best = subprocess.run(command, env=variables, capture_output=True, text=True, check=True).stdout.strip()
+    return list(_ISAS[: _ISAS.index(best) + 1])
 
 
 def cpu_configurations() -> list[Configuration]:
@@ -79,6 +89,10 @@ def cuda_configurations(device: int = 0) -> list[Configuration]:
         Configuration(name, "cuda", "scratch given", device=device),
         Configuration(f"{name}-loose", "cuda", LOOSE, layout="loose", device=device),
     ]
+
+
+class CallerModeChangedError(RuntimeError):
+    """What ran in a caller's float mode did not leave it as it was."""
 
 
 class CallerMode:
@@ -113,7 +127,7 @@ class CallerMode:
                 raise RuntimeError("the float mode did not take effect")
             yield
             if self._mode() != entered:
-                raise RuntimeError("the library changed its caller's float mode")
+                raise CallerModeChangedError("the library changed its caller's float mode")
         finally:
             self._libm.fesetenv(ctypes.create_string_buffer(before, 32))
 

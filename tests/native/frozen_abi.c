@@ -237,6 +237,7 @@ typedef i32 threads_of_library(void);
 typedef void interrupt_setter(i32 (*check)(mp context), mp context);
 text_of_library* const library_texts[] = {
     baracuda_kernels_last_error,
+    baracuda_kernels_last_path,
     baracuda_kernels_version,
     baracuda_kernels_backend_name,
     baracuda_kernels_cpu_isa,

@@ -7,7 +7,7 @@ Nothing but facts belongs here; what one family's operators are stands in its fi
 
 from __future__ import annotations
 
-from tools.abi.families import affine_grid, dequantize, grid_sample, pad, roi_align, segment
+from tools.abi.families import all_operators
 from tools.abi.model import Dtype, Operator
 
 VERSION_OF_LAYOUT = 1
@@ -50,6 +50,16 @@ LIBRARY_FUNCTIONS: tuple[tuple[str, str, str, str], ...] = (
         "void",
         "Why the calling thread's most recent call failed: operator, argument, value found, value wanted. Empty after "
         "a success. Valid until the thread's next call; never NULL.",
+    ),
+    (
+        "const char*",
+        "last_path",
+        "void",
+        "Which of an operator's paths, its ways of doing a call, the calling thread's most recent successful _run or "
+        '_run_packed took: "tiles" or "pixels", say. "" where that call had nothing to write, and before any. Of a '
+        "call that is cut into several launches, the last one's. Each backend has its own paths; what they are called "
+        "and which calls take them may change from version to version, and no result depends on it: to be looked at, "
+        "not to be decided by. Static storage, never NULL.",
     ),
     ("const char*", "version", "void", 'The library\'s version, "major.minor.patch".'),
     (
@@ -95,11 +105,4 @@ LIBRARY_FUNCTIONS: tuple[tuple[str, str, str, str], ...] = (
     ),
 )
 
-OPERATORS: tuple[Operator, ...] = (
-    *roi_align.OPERATORS,
-    *grid_sample.OPERATORS,
-    *affine_grid.OPERATORS,
-    *pad.OPERATORS,
-    *segment.OPERATORS,
-    *dequantize.OPERATORS,
-)
+OPERATORS: tuple[Operator, ...] = all_operators()

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import ctypes
+import math
 import os
 import shutil
 import struct
@@ -38,6 +39,12 @@ class Entries(list[int]):
 
     def __add__(self, other: Any) -> Entries:  # type: ignore[override]
         return Entries(one + two for one, two in zip(self, other, strict=True))
+
+
+def is_product(count: int, shape: list[int]) -> bool:
+    """Whether a count is the product of the extents, or the product is too large to be any count."""
+    product = math.prod(shape)
+    return count == product or product > INTEGER_LIMITS["i64"][1]
 
 
 class Tensor(NamedTuple):

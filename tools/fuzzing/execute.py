@@ -4,23 +4,24 @@
 from __future__ import annotations
 
 import ctypes
+import platform
 import struct
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from pybaracuda._check.runs import CallerMode, CallerModeChangedError
 from tools.fuzzing import content, draw, model
 from tools.fuzzing.abi import ENTRY_CODES, Bits128, Functions, Library, Symbol, by_name
 from tools.fuzzing.call import Call
-from tools.fuzzing.float_mode import FloatMode
+from tools.fuzzing.families import family_of
 from tools.fuzzing.judge import POISONS, Report, check_answer, check_results, where
 from tools.fuzzing.memory import PAGE, DeviceMemory, GuardedRegion, HostMemory
-from tools.fuzzing.model import OK, Problem, Rules, Span, Verdict
+from tools.fuzzing.model import OK, Problem, Span, Verdict
 
 NOWHERE = 0x1001  # an address that no call may touch, and aligned to no element wider than a byte
 MOST_TENSORS = 6
-_LEAST_NORMAL = 2.0**-126
 
 
 class Side(NamedTuple):
@@ -65,14 +66,14 @@ class _Given(NamedTuple):
 class Executor:
     """Runs calls on one side and compares results with another's."""
 
-    def __init__(self, side: Side, other: Side | None, rules: Rules = model.RULES) -> None:
-        self.side, self.other, self.rules = side, other, rules
+    def __init__(self, side: Side, other: Side | None) -> None:
+        self.side, self.other = side, other
         self.streams = len(side.memory.streams)
         # Host arrays, the struct of options and the element it points to: each ends where a page does.
         self._arrays = [GuardedRegion(PAGE) for _ in range(8)]
         self._block = (ctypes.c_char * 256)()
         self._block_address = ctypes.addressof(self._block)
-        self._mode = FloatMode()
+        self._mode = CallerMode() if platform.machine() == "x86_64" else None
         self._noise = np.random.default_rng(1).integers(0, 256, draw.MOST_BYTES, np.uint8)
         self._rubbish = int(self._noise.ctypes.data)
 
@@ -233,7 +234,7 @@ class Executor:
         side = self.side
         functions, library = side.library.functions(symbol), side.library
         judged = judged or model.problem(symbol, call)
-        if self.rules.refuses_self_overlap and judged.verdict.status == OK and not judged.is_empty:
+        if judged.verdict.status == OK and not judged.is_empty:
             judged = judged._replace(verdict=model.self_overlap(symbol, judged))
         findings: list[Finding] = []
 
@@ -257,9 +258,7 @@ class Executor:
 
         workspace = self._workspace(side, call, needed, judged.values)
         stream = side.memory.stream(call.stream) if side.takes_streams else call.stream
-        verdict = model.launch(
-            symbol, judged, pointers, workspace, needed, stream, side.takes_streams, self.rules
-        )  # fmt: skip
+        verdict = model.launch(symbol, judged, pointers, workspace, needed, stream, side.takes_streams)
         if verdict.status == OK and needed > draw.MOST_SCRATCH and workspace[0] == 0:
             return Outcome(OK, 2, findings)  # not worth the time
         images = self._images(symbol, call, judged)
@@ -269,21 +268,18 @@ class Executor:
             if verdict.of_problem and said != text:
                 report(f"run says {said!r}, can_implement {text!r}")
             return Outcome(verdict.status, 4, findings)
-        undefined = call.alias is not None or model.overlaps_any(symbol, judged)
-        if undefined:
-            undefined = model.is_undefined(symbol, judged, pointers)
         found = []
         for verb, poison in zip(("run", "run_packed"), POISONS, strict=True):
             self._fill(side, symbol, images, poison)
             side.memory.upload()
-            status = self._enter(report, verb, symbol, functions, given, self._flushes(symbol, call))
+            status = self._enter(report, verb, symbol, functions, given, call.flushes)
             said = library.last_error()
             side.memory.download()
             check_answer(report, verb, symbol, verdict, status, said)
             shared = call.alias.other if call.alias is not None else None
             for what in self._harm(side, symbol, shared, status != OK):
                 report(f"{verb}: {what}")
-            if status == OK and not undefined and call.alias is None:
+            if status == OK and call.alias is None:
                 found.append(self._results(report, verb, side, symbol, judged, poison))
         if len(found) < 2:
             return Outcome(status, 4, findings)
@@ -297,28 +293,26 @@ class Executor:
                            f"{self.other.library.path.name}")  # fmt: skip
         return Outcome(status, 4, findings, not unspecified)
 
-    def _flushes(self, symbol: Symbol, call: Call) -> bool:
-        if not call.flushes or not self._mode.exists or self.rules.keeps_subnormal_scalars:
-            return call.flushes and self._mode.exists
-        return not any(p.finite and 0 < abs(call.values[p.name]) < _LEAST_NORMAL for p in symbol.scalars)
-
     def _enter(
         self, report: Report, verb: str, symbol: Symbol, functions: Functions, given: _Given, flushes: bool = False
     ) -> int:
         if verb == "run_packed":
             ctypes.memmove(self._block_address, given.block, len(given.block))
             return int(functions.run_packed(self._block_address))
-        if not flushes:
+        if not flushes or self._mode is None:
             return int(functions.run(*given.run))
         # In that mode ctypes itself would turn a small float into 0.
         types = symbol.argument_types("run")
         passed = [
             kind(value) if isinstance(value, float) else value for kind, value in zip(types, given.run, strict=True)
         ]
-        status, kept = self._mode.call(functions.run, *passed)
-        if not kept:
+        status = OK
+        try:
+            with self._mode.flushing():
+                status = functions.run(*passed)
+        except CallerModeChangedError:
             report("run changes the caller's float mode")
-        return status
+        return int(status)
 
     def _refused(
         self, report: Report, symbol: Symbol, given: _Given, images: dict[str, bytes], verdict: Verdict
@@ -347,7 +341,7 @@ class Executor:
                 tensor.token,
                 call.contents[tensor.name],
                 judged.spans[tensor.name].bytes // tensor.element_bytes,
-                draw.limit_of(symbol, tensor.name, dict(judged.values)),
+                family_of(symbol.operator.family).limit(symbol, tensor.name, dict(judged.values)),
             )
             for tensor in symbol.inputs
             if call.places[tensor.name].at != "null"

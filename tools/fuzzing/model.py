@@ -16,35 +16,11 @@ import numpy as np
 
 from tools.fuzzing.abi import Entries, Symbol, Tensor, completed
 from tools.fuzzing.call import Call
+from tools.fuzzing.families import family_of
 
 OK, MISALIGNED, INVALID, UNSUPPORTED, TOO_SMALL = range(5)
 INT64_MAX = 2**63 - 1
 WORKSPACE_ALIGNMENT = 16
-
-
-class Rules(NamedTuple):
-    """Points of the contract that are written here once, so that a change of the contract is a change of a line."""
-
-    # An output whose own elements overlap: status 2, or else accepted with results that nobody promises.
-    refuses_self_overlap: bool = True
-    # An output that shares an element with another operand, but for identical views of operators that work element by
-    # element: status 2, or else accepted with results that nobody promises.
-    refuses_shared_output: bool = True
-    # Of an element of 16 bytes.
-    b128_alignment: int = 8
-    # Scalars that are subnormal are kept in a thread that flushes such numbers to zero.
-    keeps_subnormal_scalars: bool = True
-
-
-RULES = Rules()
-# Operators whose output may be an input itself, and the input.
-IN_PLACE = {"dequantize_per_channel_backward": "grad_output"}
-# Operators that take a workspace of 4 bytes a segment, which is too small, for none.
-FROZEN_WORKSPACE = {
-    f"{prefix}_{name}" for prefix in ("unsorted_segment", "segment") for name in ("mean", "mean_backward")
-}
-PAD_CONSTANT = 0
-_INTEGER_REDUCTIONS = (0, 2, 3, 4, 6, 7)
 
 
 class Span(NamedTuple):
@@ -67,6 +43,8 @@ class Verdict(NamedTuple):
     names: frozenset[str] = frozenset()
     # Whether the problem alone is at fault, so that can_implement answers the same.
     of_problem: bool = False
+    # Tensors whose strides may be too irregular to compare: a call that names one may be refused as if places met.
+    irregular: frozenset[str] = frozenset()
 
 
 PASSED = Verdict(OK)
@@ -133,8 +111,7 @@ def _scalar_faults(symbol: Symbol, call: Call, values: Mapping[str, Any]) -> set
         for field in symbol.fields:
             if field.scalar is not None and not _in_range(field.scalar, values[field.name]):
                 wrong.add(f"options->{field.name}")
-        if symbol.operator.name == "segment_ex" and symbol.element in ("i32", "i64"):
-            wrong |= set() if values["reduce"] in _INTEGER_REDUCTIONS else {"options->reduce"}
+        wrong |= family_of(symbol.operator.family).options_faults(symbol, values)
     for scalar in symbol.scalars:
         if not _in_range(scalar, values[scalar.name]):
             wrong.add(scalar.name)
@@ -146,47 +123,13 @@ def _scalar_faults(symbol: Symbol, call: Call, values: Mapping[str, Any]) -> set
     if wrong:
         return wrong
     # What the table cannot say: how arguments go together.
-    if "rank" in values:
-        return _pad_faults(symbol, values)
-    if symbol.operator.family == "dequantize" and not _is(values["numel"], values["shape"]):
-        return {"numel"}
-    return set()
+    return family_of(symbol.operator.family).faults(symbol, values)
 
 
 def _in_range(scalar: Any, value: Any) -> bool:
     if scalar.finite and not math.isfinite(value):
         return False
     return (scalar.low is None or value >= scalar.low) and (scalar.high is None or value <= scalar.high)
-
-
-def _is(count: int, shape: list[int]) -> bool:
-    """Whether a count is the product of the extents, or the product is too large to be any count."""
-    product = math.prod(shape)
-    return count == product or product > INT64_MAX
-
-
-def _pad_faults(symbol: Symbol, values: Mapping[str, Any]) -> set[str]:
-    forward = not symbol.operator.name.endswith("_backward")
-    source, low = values["input_shape"], values["pad_low"]
-    output = values["output_shape"] if "output_shape" in values else source + low
-    mode = values.get("mode", PAD_CONSTANT if symbol.operator.name.startswith("pad_constant") else 1)
-    crops = symbol.operator.name.startswith("pad_ex")
-    found = set()
-    kept = [
-        n + min(before, 0) + min(after - n - before, 0) for n, before, after in zip(source, low, output, strict=True)
-    ]
-    if not crops and any(after < n + before for n, before, after in zip(source, low, output, strict=True)):
-        found.add("output_shape")
-    if any(each < 0 for each in kept):
-        found |= {"pad_low"} if crops else {"output_shape"}
-    if not found and mode != PAD_CONSTANT and 0 not in output and any(each == 0 for each in kept):
-        found.add("input_shape")
-    if found:
-        return found
-    written = output if forward else source
-    if not _is(values["output_numel" if forward else "input_numel"], written):
-        found.add("output_numel" if forward else "input_numel")
-    return found
 
 
 def _span(symbol: Symbol, tensor: Tensor, values: Mapping[str, Any]) -> Span | None:
@@ -220,19 +163,38 @@ def launch(
     needed: int,
     stream: int,
     takes_streams: bool,
-    rules: Rules,
 ) -> Verdict:
     """The stages behind the problem's: pointers, workspace, stream. `needed` is what workspace_size answers."""
+    found = _launched(symbol, judged, pointers, workspace, needed, stream, takes_streams)
+    irregular = set(judged.verdict.irregular)
+    for output in symbol.outputs:
+        for other in symbol.tensors:
+            spans = [judged.spans.get(tensor.name, EMPTY) for tensor in (output, other)]
+            if other is not output and may_be_too_irregular(*spans):
+                irregular |= {output.name, other.name}
+    return found._replace(irregular=frozenset(irregular))
+
+
+def _launched(
+    symbol: Symbol,
+    judged: Problem,
+    pointers: Mapping[str, int],
+    workspace: tuple[int, int],
+    needed: int,
+    stream: int,
+    takes_streams: bool,
+) -> Verdict:
+    """Judge the stages one after the other."""
     if judged.verdict.status != OK or judged.is_empty:
         return judged.verdict
     spans = judged.spans
     null = {t.name for t in symbol.tensors if pointers[t.name] == 0 and spans[t.name].elements}
     if null:
         return refused(null, of_problem=False)
-    astray = {t.name for t in symbol.tensors if spans[t.name].elements and pointers[t.name] % alignment(t, rules)}
+    astray = {t.name for t in symbol.tensors if spans[t.name].elements and pointers[t.name] % alignment(t)}
     if astray:
         return refused(astray, of_problem=False, status=MISALIGNED)
-    shared = _shared(symbol, spans, pointers) if rules.refuses_shared_output else set()
+    shared = _shared(symbol, spans, pointers)
     if shared:
         return refused(shared, of_problem=False)
     address, size = workspace
@@ -247,13 +209,14 @@ def launch(
     return PASSED
 
 
-def alignment(tensor: Tensor, rules: Rules) -> int:
-    return rules.b128_alignment if tensor.element_bytes == 16 else tensor.element_bytes
+def alignment(tensor: Tensor) -> int:
+    """Elements of 16 bytes are two words of 8."""
+    return min(tensor.element_bytes, 8)
 
 
 def _is_frozen(symbol: Symbol, values: Mapping[str, Any], size: int) -> bool:
     segments = values.get("num_segments", 0)
-    return symbol.operator.name in FROZEN_WORKSPACE and 0 < 4 * segments <= size
+    return symbol.operator.name in family_of(symbol.operator.family).frozen_workspace and 0 < 4 * segments <= size
 
 
 def overlaps_itself(span: Span) -> bool:
@@ -269,6 +232,17 @@ def overlaps_itself(span: Span) -> bool:
     else:
         return False
     return len(np.unique(_places(span, 0))) < span.elements
+
+
+def may_be_too_irregular(*spans: Span) -> bool:
+    """Whether a comparison of places may be given up, which the header allows from three incommensurable strides on."""
+    steps = {
+        abs(stride)
+        for span in spans
+        for stride, extent in zip(span.strides or [], span.shape, strict=False)
+        if extent > 1 and stride != 0
+    }
+    return sum(not any(step % other == 0 for other in steps - {step}) for step in steps) >= 3
 
 
 def _places(span: Span, pointer: int) -> Any:
@@ -308,7 +282,7 @@ def is_in_place(
 ) -> bool:
     """Whether an output is an input itself, of an operator that allows this."""
     return (
-        IN_PLACE.get(symbol.operator.name) == two.name
+        family_of(symbol.operator.family).in_place.get(symbol.operator.name) == two.name
         and pointers[one.name] == pointers[two.name]
         and spans[one.name] == spans[two.name]
     )
@@ -326,19 +300,10 @@ def _shared(symbol: Symbol, spans: Mapping[str, Span], pointers: Mapping[str, in
     return found
 
 
-def overlaps_any(symbol: Symbol, judged: Problem) -> bool:
-    """Whether some output overlaps itself."""
-    return any(overlaps_itself(judged.spans[output.name]) for output in symbol.outputs)
-
-
-def is_undefined(symbol: Symbol, judged: Problem, pointers: Mapping[str, int]) -> bool:
-    """Whether the contract promises no results although the call succeeds: outputs that share memory."""
-    return bool(_shared(symbol, judged.spans, pointers)) or overlaps_any(symbol, judged)
-
-
 def self_overlap(symbol: Symbol, judged: Problem) -> Verdict:
     """What the rule about outputs that overlap themselves adds to the problem's verdict."""
     for output in symbol.outputs:
         if overlaps_itself(judged.spans[output.name]):
             return refused({output.name})
-    return PASSED
+    irregular = {output.name for output in symbol.outputs if may_be_too_irregular(judged.spans[output.name])}
+    return PASSED._replace(irregular=frozenset(irregular))

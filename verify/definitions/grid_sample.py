@@ -11,9 +11,18 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from verify.bounds import GRID_SAMPLE, GRID_SAMPLE_GRID, GRID_SAMPLE_INPUT, Sum
+from verify.bounds import Roundings, Sum
 from verify.definitions.sums import Accumulator
 from verify.dtypes import Array, in_float64
+
+# grid_sample: 1 - fraction on two axes, the product of two weights, the product with the value.
+GRID_SAMPLE = Roundings(1, 4)
+# Its gradient to the input: the same 4, and partial sums: they are added in at most as many additions as there are
+# partial sums, which the terms already pay for, plus the one of the last.
+GRID_SAMPLE_INPUT = Roundings(1, 5)
+# Its gradient to the grid: 1 - fraction, the products with the value, the gradient and half the extent, a difference of
+# two values or two weighted values formed first, and the last partial sum.
+GRID_SAMPLE_GRID = Roundings(1, 6)
 
 
 class _AxisTap(NamedTuple):

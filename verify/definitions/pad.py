@@ -8,9 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from verify.bounds import PAD, Sum
+from verify.bounds import Roundings, Sum
 from verify.definitions.sums import Accumulator
 from verify.dtypes import Array, in_float64
+
+# The gradient of padding: additions, which the terms pay for, and the last partial sum.
+PAD = Roundings(1, 1)
 
 # In the order of the numbers that the ABI's options give them; all but the first repeat the tensor.
 MODES = ("constant", "reflect", "replicate", "circular", "symmetric")

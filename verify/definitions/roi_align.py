@@ -12,9 +12,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from verify.bounds import ROI_ALIGN, Sum
+from verify.bounds import Roundings, Sum
 from verify.definitions.sums import Accumulator
 from verify.dtypes import Array, in_float64
+
+# roi_align, both directions: terms are (sample, corner) pairs, while a kernel may first merge the a (or b) weights that
+# fall on one row (or column), then sum over bins or pixels. One term then meets at most (a - 1) + (b - 1) merge
+# additions, one chain over the A rows and one over the B columns of its box, and the additions of the partial sums.
+# With a + b <= a*b + 1 and A, B, a*b each at most the number of pairs, two chains as long as the sum pay for that.
+# Besides: 1 - fraction, the divisor and its product on each of two axes, the product with the value, and the merge.
+ROI_ALIGN = Roundings(2, 8)
 
 # Above this adaptive count on an axis a box contributes nothing (it would be a box of a million pixels).
 LARGEST_ADAPTIVE_COUNT = 2**20

@@ -1,8 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// affine_grid on the CPU: a task is a row of the grid forward, a chunk of samples backward. Compiled once per
-// instruction set.
+// affine_grid on the CPU. Compiled once per instruction set.
+//
+//   forward path    calls   a task is
+//   rows            all     a row of the grid
+//
+//   backward path   calls   a task is
+//   chunks          all     a chunk of samples, then an element of theta
 #include "core/cpu_launch.h"
 #include "core/cpu_parallel.h"
+#include "core/paths.h"
 #include "ops/affine_grid/launch.h"
 #include "ops/affine_grid/math.h"
 
@@ -10,7 +16,7 @@ namespace baracuda::affine_grid {
 namespace {
 
 template <typename T>
-Status run(const Problem& p, const ForwardBuffers<T>& b, void*) {
+Status write_rows(const Problem& p, const ForwardBuffers<T>& b) {
   // A division takes the time of some eight simple elements.
   parallel_for(static_cast<int64_t>(p.n) * p.output_h, grain_for(8 * static_cast<int64_t>(p.output_w)),
                [&](int64_t task) {
@@ -49,7 +55,7 @@ void sum_chunk(const Problem& p, const T* grad_grid, int64_t first, int64_t end,
 }
 
 template <typename T>
-Status run(const Problem& p, const BackwardBuffers<T>& b, void* workspace) {
+Status sum_chunks(const Problem& p, const BackwardBuffers<T>& b, void* workspace) {
   const Partials<T> partials(p, workspace);
   parallel_for(p.n * p.chunks, grain_for(8 * kChunk), [&](int64_t task) {
     const int64_t image = task / p.chunks, chunk = task % p.chunks;
@@ -66,6 +72,30 @@ Status run(const Problem& p, const BackwardBuffers<T>& b, void* workspace) {
     b.grad_theta[task] = narrow<T>(total);
   });
   return Status::kOk;
+}
+
+template <typename T>
+struct RowsPath {
+  static const char* name() { return "rows"; }
+  const Request<Problem, ForwardBuffers<T>>& call;
+  Status enqueue() const { return write_rows(call.p, call.b); }
+};
+
+template <typename T>
+struct ChunksPath {
+  static const char* name() { return "chunks"; }
+  const Request<Problem, BackwardBuffers<T>>& call;
+  Status enqueue() const { return sum_chunks(call.p, call.b, call.workspace); }
+};
+
+template <typename T>
+Status run(const Problem& p, const ForwardBuffers<T>& b, void* workspace) {
+  return Paths<RowsPath<T>>::enqueue(Request<Problem, ForwardBuffers<T>>{p, b, workspace});
+}
+
+template <typename T>
+Status run(const Problem& p, const BackwardBuffers<T>& b, void* workspace) {
+  return Paths<ChunksPath<T>>::enqueue(Request<Problem, BackwardBuffers<T>>{p, b, workspace});
 }
 
 }  // namespace

@@ -1,9 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 // affine_grid on CUDA. Forward: one thread an element of the grid. Backward: one thread a chunk's sum for one element
 // of theta, then one warp adds an element's chunks in order.
+//
+//   forward path    calls
+//   narrow index    32 bits can count the grid's elements
+//   wide index      all
+//
+//   backward path   calls
+//   chunks          all
 #include "core/checked.h"
 #include "core/cuda_launch.cuh"
 #include "core/cuda_warp.cuh"
+#include "core/paths.h"
 #include "ops/affine_grid/launch.h"
 #include "ops/affine_grid/math.h"
 
@@ -26,11 +34,31 @@ __global__ void __launch_bounds__(kForwardThreads) write_grid(Problem p, Forward
   }
 }
 
+template <typename T, typename Index>
+Status enqueue_grid(const Request<Problem, ForwardBuffers<T>>& call) {
+  return launch_kernel("affine_grid kernel", write_grid<T, Index>, blocks_for(call.p.grid_numel, kForwardThreads),
+                       kForwardThreads, 0, call.stream, call.p, call.b);
+}
+
 template <typename T>
-Status run(const Problem& p, const ForwardBuffers<T>& b, void*, Stream stream) {
-  const bool narrow_index = p.grid_numel <= UINT32_MAX;
-  return launch_kernel("affine_grid kernel", narrow_index ? write_grid<T, uint32_t> : write_grid<T, int64_t>,
-                       blocks_for(p.grid_numel, kForwardThreads), kForwardThreads, 0, stream, p, b);
+struct NarrowIndexPath {
+  static const char* name() { return "narrow index"; }
+  const Request<Problem, ForwardBuffers<T>>& call;
+  bool can() const { return call.p.grid_numel <= UINT32_MAX; }
+  Status enqueue() const { return enqueue_grid<T, uint32_t>(call); }
+};
+
+template <typename T>
+struct WideIndexPath {
+  static const char* name() { return "wide index"; }
+  const Request<Problem, ForwardBuffers<T>>& call;
+  Status enqueue() const { return enqueue_grid<T, int64_t>(call); }
+};
+
+template <typename T>
+Status run(const Problem& p, const ForwardBuffers<T>& b, void* workspace, Stream stream) {
+  return Paths<NarrowIndexPath<T>, WideIndexPath<T>>::enqueue(
+      Request<Problem, ForwardBuffers<T>>{p, b, workspace, stream});
 }
 
 // A block takes this many chunks, one a lane, and its six warps one element of theta each.
@@ -100,13 +128,23 @@ __global__ void __launch_bounds__(kTotalThreads) add_chunks(Problem p, Partials<
 }
 
 template <typename T>
+struct ChunksPath {
+  static const char* name() { return "chunks"; }
+  const Request<Problem, BackwardBuffers<T>>& call;
+  Status enqueue() const {
+    const Problem& p = call.p;
+    const Partials<T> partials(p, call.workspace);
+    BARACUDA_RETURN_IF_FAILED(launch_kernel("affine_grid_backward chunk kernel", sum_chunks<T>,
+                                            blocks_for(p.n * p.chunks, kLanes), kSumThreads, 0, call.stream, p,
+                                            call.b.grad_grid, partials));
+    return launch_kernel("affine_grid_backward kernel", add_chunks<T>, blocks_for(p.theta_numel, kTotalThreads / 32),
+                         kTotalThreads, 0, call.stream, p, partials, call.b.grad_theta);
+  }
+};
+
+template <typename T>
 Status run(const Problem& p, const BackwardBuffers<T>& b, void* workspace, Stream stream) {
-  const Partials<T> partials(p, workspace);
-  BARACUDA_RETURN_IF_FAILED(launch_kernel("affine_grid_backward chunk kernel", sum_chunks<T>,
-                                          blocks_for(p.n * p.chunks, kLanes), kSumThreads, 0, stream, p, b.grad_grid,
-                                          partials));
-  return launch_kernel("affine_grid_backward kernel", add_chunks<T>, blocks_for(p.theta_numel, kTotalThreads / 32),
-                       kTotalThreads, 0, stream, p, partials, b.grad_theta);
+  return Paths<ChunksPath<T>>::enqueue(Request<Problem, BackwardBuffers<T>>{p, b, workspace, stream});
 }
 
 }  // namespace

@@ -1,8 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // dequantize on the CPU: threads own ranges of elements and take them in chunks. Compiled once per instruction set.
+//
+//   path       calls                            parameters are
+//   runs       long runs of one channel         the same for a whole run
+//   channels   a channel has one element        read as they lie
+//   blocks     all                              laid out for each element of a block
 #include "core/cpu_convert.h"
 #include "core/cpu_launch.h"
 #include "core/cpu_parallel.h"
+#include "core/paths.h"
 #include "ops/dequantize/launch.h"
 #include "ops/dequantize/math.h"
 
@@ -106,30 +112,29 @@ class Range {
   Range(const Problem& p, const Buffers& b, int64_t begin, int64_t end)
       : p_(p), b_(b), at_(begin), end_(end), channel_(begin / p.inner % p.channels), inner_(begin % p.inner) {}
 
-  void write_all() {
-    while (at_ < end_) {
-      if (p_.inner >= kRun<typename Buffers::Input>) {
-        write_run();
-      } else if (p_.inner == 1) {
-        write_channels();
-      } else {
-        write_block();
-      }
-    }
-  }
+  bool is_done() const { return at_ == end_; }
 
- private:
   // The rest of one channel's run.
   void write_run() {
     const int64_t begin = at_;
-    const int64_t count = advance(end_ - at_, 0, 1);
-    write<0>(b_, Parameters<C>{room_.scale, room_.zero_point, are_near(room_.zero_point, 1)}, begin, count);
+    const C scale = channel_scale();
+    const int32_t zero_point = channel_zero_point();
+    const int64_t count = advance(end_ - at_);
+    write<0>(b_, Parameters<C>{&scale, &zero_point, is_near(zero_point)}, begin, count);
   }
 
   // Many runs, of which the last may go on in the next block.
   void write_block() {
     const int64_t begin = at_, count = smaller(end_ - at_, kBlock);
-    for (int64_t done = 0; done < count;) done += advance(count - done, done, kBlock);
+    for (int64_t done = 0; done < count;) {
+      const C scale = channel_scale();
+      const int32_t zero_point = channel_zero_point();
+      const int64_t end = done + advance(count - done);
+      for (; done < end; ++done) {
+        room_.scale[done] = scale;
+        room_.zero_point[done] = zero_point;
+      }
+    }
     write<1>(b_, Parameters<C>{room_.scale, room_.zero_point, are_near(room_.zero_point, count)}, begin, count);
   }
 
@@ -145,17 +150,17 @@ class Range {
     channel_ = channel_ + count < p_.channels ? channel_ + count : 0;
   }
 
-  // Moves past at most `most` elements of the current run and answers how many; lays out the run's parameters from
-  // entry `at` on, up to `copies` of them.
-  int64_t advance(int64_t most, int64_t at, int64_t copies) {
-    const int64_t count = smaller(most, p_.inner - inner_);
+ private:
+  // The current run's parameters.
+  C channel_scale() const { return widen(b_.scale[channel_]); }
+  int32_t channel_zero_point() const {
     const int32_t* zero_points = zero_points_of(b_);
-    const C scale = widen(b_.scale[channel_]);
-    const int32_t zero_point = zero_points != nullptr ? zero_points[channel_] : 0;
-    for (int64_t i = 0; i < smaller(count, copies); ++i) {
-      room_.scale[at + i] = scale;
-      room_.zero_point[at + i] = zero_point;
-    }
+    return zero_points != nullptr ? zero_points[channel_] : 0;
+  }
+
+  // Moves past at most `most` elements of the current run and answers how many.
+  int64_t advance(int64_t most) {
+    const int64_t count = smaller(most, p_.inner - inner_);
     at_ += count;
     inner_ += count;
     if (inner_ < p_.inner) return count;
@@ -170,20 +175,48 @@ class Range {
   Room<C> room_;
 };
 
-template <typename Buffers>
-Status run(const Problem& p, const Buffers& b, void*) {
-  struct Call {
-    const Problem& problem;
-    const Buffers& buffers;
-  } call{p, b};
+// All elements, one stretch after the other by a member of Range.
+template <typename Buffers, void (Range<Buffers>::*write_stretch)()>
+Status write_all(const Request<Problem, Buffers>& call) {
+  Request<Problem, Buffers> context = call;
   parallel_ranges(
-      p.numel, kPartElements,
-      [](void* context, int64_t begin, int64_t end) {
-        const Call& c = *static_cast<const Call*>(context);
-        Range<Buffers>(c.problem, c.buffers, begin, end).write_all();
+      call.p.numel, kPartElements,
+      [](void* request, int64_t begin, int64_t end) {
+        const Request<Problem, Buffers>& c = *static_cast<const Request<Problem, Buffers>*>(request);
+        Range<Buffers> range(c.p, c.b, begin, end);
+        while (!range.is_done()) (range.*write_stretch)();
       },
-      &call);
+      &context);
   return Status::kOk;
+}
+
+template <typename Buffers>
+struct RunsPath {
+  static const char* name() { return "runs"; }
+  const Request<Problem, Buffers>& call;
+  bool can() const { return call.p.inner >= kRun<typename Buffers::Input>; }
+  Status enqueue() const { return write_all<Buffers, &Range<Buffers>::write_run>(call); }
+};
+
+template <typename Buffers>
+struct ChannelsPath {
+  static const char* name() { return "channels"; }
+  const Request<Problem, Buffers>& call;
+  bool can() const { return call.p.inner == 1; }
+  Status enqueue() const { return write_all<Buffers, &Range<Buffers>::write_channels>(call); }
+};
+
+template <typename Buffers>
+struct BlocksPath {
+  static const char* name() { return "blocks"; }
+  const Request<Problem, Buffers>& call;
+  Status enqueue() const { return write_all<Buffers, &Range<Buffers>::write_block>(call); }
+};
+
+template <typename Buffers>
+Status run(const Problem& p, const Buffers& b, void* workspace) {
+  return Paths<RunsPath<Buffers>, ChannelsPath<Buffers>, BlocksPath<Buffers>>::enqueue(
+      Request<Problem, Buffers>{p, b, workspace});
 }
 
 }  // namespace

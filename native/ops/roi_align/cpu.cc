@@ -1,8 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// roi_align on the CPU. Weights are tabulated once per box; then threads own what they write: the forward a box and a
-// channel, the backward a tile of pixels for a block of channels. Compiled once per instruction set.
+// roi_align on the CPU. Weights are tabulated once per box; then threads own what they write. Compiled once per
+// instruction set.
+//
+//   forward path    calls                a thread owns
+//   zeros           empty images         elements
+//   bins            all                  the bins of a box and a channel
+//
+//   backward path   calls                a thread owns
+//   zeros           no boxes or bins     elements
+//   tiles           all                  a tile of pixels for a block of channels
 #include "core/cpu_launch.h"
 #include "core/cpu_parallel.h"
+#include "core/integer_math.h"
+#include "core/paths.h"
 #include "core/workspace.h"
 #include "ops/roi_align/launch.h"
 #include "ops/roi_align/tables.h"
@@ -76,14 +86,16 @@ Compute<T> pool_bin(const T* plane, int64_t row_stride, const TabulatedAxis<Comp
 }
 
 template <typename T>
-Status run(const Problem& p, const ForwardBuffers<T>& b, void* workspace) {
+Status write_zeros(T* output, int64_t numel) {
+  parallel_for(numel, kPartElements, [&](int64_t i) { output[i] = narrow<T>(Compute<T>(0)); });
+  return Status::kOk;
+}
+
+template <typename T>
+Status pool_all(const Problem& p, const ForwardBuffers<T>& b, void* workspace) {
   using C = Compute<T>;
   const int64_t bins = static_cast<int64_t>(p.pooled_h) * p.pooled_w;
   const int64_t plane = static_cast<int64_t>(p.h) * p.w;
-  if (p.input_numel == 0) {
-    parallel_for(p.output_numel, kPartElements, [&](int64_t i) { b.output[i] = narrow<T>(C(0)); });
-    return Status::kOk;
-  }
   const BoxTables<C> boxes = tabulate(p, b.rois, workspace);
   parallel_for(static_cast<int64_t>(p.num_rois) * p.c, grain_for(16 * bins), [&](int64_t task) {
     const int64_t r = task / p.c, channel = task % p.c;
@@ -250,19 +262,15 @@ void write_tile(const Problem& p, const TilePlace& place, const Tile<Compute<T>>
 }
 
 template <typename T>
-Status run(const Problem& p, const BackwardBuffers<T>& b, void* workspace) {
+Status sum_all(const Problem& p, const BackwardBuffers<T>& b, void* workspace) {
   using C = Compute<T>;
-  if (p.output_numel == 0) {
-    parallel_for(p.input_numel, kPartElements, [&](int64_t i) { b.grad_input[i] = narrow<T>(C(0)); });
-    return Status::kOk;
-  }
   const BoxTables<C> tables = tabulate(p, b.rois, workspace);
   const BackwardScratch<C> scratch(p, workspace_array<char>(workspace, tables.bytes));
   scratch.of_images.fill(p, tables);
   const int64_t plane = static_cast<int64_t>(p.h) * p.w;
-  const int64_t row_tiles = (p.h + kTileRows - 1) / kTileRows;
-  const int64_t column_tiles = (p.w + kTileColumns - 1) / kTileColumns;
-  const int64_t channel_blocks = (p.c + kLanes - 1) / kLanes;
+  const int64_t row_tiles = ceil_div(p.h, kTileRows);
+  const int64_t column_tiles = ceil_div(p.w, kTileColumns);
+  const int64_t channel_blocks = ceil_div(p.c, kLanes);
   parallel_for(p.n * channel_blocks * row_tiles * column_tiles, 1, [&](int64_t task) {
     TilePlace place;
     place.column = static_cast<int32_t>(task % column_tiles) * kTileColumns;
@@ -281,14 +289,61 @@ Status run(const Problem& p, const BackwardBuffers<T>& b, void* workspace) {
 }
 
 template <typename T>
+struct ForwardZerosPath {
+  static const char* name() { return "zeros"; }
+  const Request<Problem, ForwardBuffers<T>>& call;
+  bool can() const { return call.p.input_numel == 0; }
+  Status enqueue() const { return write_zeros(call.b.output, call.p.output_numel); }
+};
+
+template <typename T>
+struct BinsPath {
+  static const char* name() { return "bins"; }
+  const Request<Problem, ForwardBuffers<T>>& call;
+  Status enqueue() const { return pool_all(call.p, call.b, call.workspace); }
+};
+
+template <typename T>
+Status run(const Problem& p, const ForwardBuffers<T>& b, void* workspace) {
+  return Paths<ForwardZerosPath<T>, BinsPath<T>>::enqueue(Request<Problem, ForwardBuffers<T>>{p, b, workspace});
+}
+
+template <typename T>
 size_t bytes_of(const Problem& p, const ForwardBuffers<T>*) {
   return BoxTables<Compute<T>>(p, nullptr).bytes;
 }
+
+template <typename T>
+struct BackwardZerosPath {
+  static const char* name() { return "zeros"; }
+  const Request<Problem, BackwardBuffers<T>>& call;
+  bool can() const { return call.p.input_numel == 0 || call.p.output_numel == 0; }
+  size_t bytes() const { return 0; }
+  Status enqueue() const { return write_zeros(call.b.grad_input, call.p.input_numel); }
+};
+
+template <typename T>
+struct TilesPath {
+  static const char* name() { return "tiles"; }
+  const Request<Problem, BackwardBuffers<T>>& call;
+  size_t bytes() const { return BackwardScratch<Compute<T>>(call.p, nullptr).layout.bytes(); }
+  Status enqueue() const { return sum_all(call.p, call.b, call.workspace); }
+};
+
+template <typename T>
+using BackwardPaths = Paths<BackwardZerosPath<T>, TilesPath<T>>;
+
+template <typename T>
+Status run(const Problem& p, const BackwardBuffers<T>& b, void* workspace) {
+  return BackwardPaths<T>::enqueue(Request<Problem, BackwardBuffers<T>>{p, b, workspace});
+}
+
 template <typename T>
 size_t bytes_of(const Problem& p, const BackwardBuffers<T>*) {
-  const size_t tables = BoxTables<Compute<T>>(p, nullptr).bytes;
-  const bool has_work = p.input_numel > 0 && p.output_numel > 0;
-  return has_work ? tables + BackwardScratch<Compute<T>>(p, nullptr).layout.bytes() : tables;
+  const BackwardBuffers<T> none{};
+  const size_t behind_tables = BackwardPaths<T>::choose(Request<Problem, BackwardBuffers<T>>{p, none, nullptr},
+                                                        [](const auto& path) { return path.bytes(); });
+  return BoxTables<Compute<T>>(p, nullptr).bytes + behind_tables;
 }
 
 }  // namespace

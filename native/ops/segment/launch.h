@@ -15,7 +15,7 @@ template <class TheTag>
 struct Buffers {
   using Tag = TheTag;
   using T = typename TheTag::Element;
-  const T* rows[2];      // [n][d] each: x and y of math.h
+  const T* rows[2];      // [n][d] each: x and y of math/rule.h
   const T* segments[2];  // [num_segments][d] each: s and t
   const void* index;     // ids [n] or offsets [num_segments + 1]
   const void* arg;       // [num_segments][d]: rows, in the type of the index

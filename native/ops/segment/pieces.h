@@ -96,7 +96,7 @@ struct Parts {
   static constexpr bool kHasSecond = !std::is_empty_v<Second>;
   int32_t piece_bits;
   First* first;    // [slots][d]
-  Second* second;  // the same, if there is one
+  Second* second;  // [slots][d], of rules that keep a second number
 
   Parts(const Problem& p, WorkspaceLayout& layout, void* workspace) : piece_bits(piece_bits_for<Fold>(p)) {
     const int64_t count = p.n > (1 << piece_bits) ? slot_count(p.n, piece_bits) * p.d : 0;

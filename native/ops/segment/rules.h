@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The names of the segment operators' rules and the list of their instances. What a rule does is in math.h: names have
+// The names of the segment operators' rules and the list of their instances. What a rule does is in math/: names have
 // external linkage, since launches are called by them across files, and formulas must not.
 #pragma once
 

@@ -8,6 +8,7 @@ from tools.abi.model import BIT_STABLE, Operator, Tensor, Variant, extent
 _COORDINATES = (Variant("f32", {"C": "f32"}), Variant("f64", {"C": "f64"}))
 _THETA = ("n", "2", "3")
 
+ORDER = 30
 OPERATORS: tuple[Operator, ...] = (
     Operator(
         name="affine_grid_2d",

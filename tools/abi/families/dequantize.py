@@ -16,6 +16,7 @@ _CHANNEL_SCALARS: tuple[Parameter, ...] = (
     Scalar("axis", "i32", "the channel axis within shape", low=0, high=3),
 )
 
+ORDER = 60
 OPERATORS: tuple[Operator, ...] = (
     Operator(
         name="dequantize_per_channel",

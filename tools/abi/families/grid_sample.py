@@ -29,6 +29,7 @@ _SOURCE = (
     "Spatial Transformer Networks, 2015."
 )
 
+ORDER = 20
 OPERATORS: tuple[Operator, ...] = (
     Operator(
         name="grid_sample_2d",

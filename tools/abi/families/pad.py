@@ -141,6 +141,7 @@ def _mode(mode: str, rule: str, source: str) -> tuple[Operator, Operator]:
     )
 
 
+ORDER = 40
 OPERATORS: tuple[Operator, ...] = (
     Operator(
         name="pad_constant",

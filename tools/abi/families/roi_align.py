@@ -44,6 +44,7 @@ _TABLES = (
     "pooled_w)"
 )
 
+ORDER = 10
 OPERATORS: tuple[Operator, ...] = (
     Operator(
         name="roi_align",

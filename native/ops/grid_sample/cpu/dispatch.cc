@@ -1,95 +1,42 @@
 // SPDX-License-Identifier: Apache-2.0
-// grid_sample on the CPU: the forward, and the order of the backward's three steps. Threads own what they write: the
-// forward a block of samples for a block of channels. Compiled once per instruction set.
+// grid_sample on the CPU: which path a call takes. Compiled once per instruction set. The words of this family stand in
+// native/ops/grid_sample/README.md.
+//
+//   forward path        calls                                                  code
+//   samples             all                                                    samples.h
+//
+//   backward path       calls                                                  code
+//   zeros               no pixels or no samples                                here
+//   narrow tiles        at most four channels; 32 bits count an image's taps   gradients.h, tiles.h
+//   tiles               32 bits count an image's taps                          gradients.h, tiles.h
+//   long narrow tiles   at most four channels                                  gradients.h, tiles.h
+//   long tiles          all                                                    gradients.h, tiles.h
 #include "core/cpu_launch.h"
 #include "core/cpu_parallel.h"
+#include "core/paths.h"
 #include "ops/grid_sample/cpu/gradients.h"
+#include "ops/grid_sample/cpu/samples.h"
 #include "ops/grid_sample/cpu/tiles.h"
 #include "ops/grid_sample/launch.h"
 
 namespace baracuda::grid_sample {
 namespace {
 
-// Samples whose weights are computed once for all channels of a task, and channels of a task: enough to make the
-// weights cheap, few enough for small problems to have tasks for every thread.
-constexpr int64_t kForwardSamples = kPlaced;
-constexpr int64_t kForwardChannels = 64;
-
-// A block of samples, one image's: where their first taps lie in a plane and what their taps weigh.
-template <typename C>
-struct SampleBlock {
-  int64_t count;
-  int64_t at[kForwardSamples];
-  Taps<C> taps[kForwardSamples];
-  bool missing[kForwardSamples];
+template <typename T>
+struct SamplesPath {
+  static const char* name() { return "samples"; }
+  const Request<Problem, ForwardBuffers<T>>& call;
+  Status enqueue() const { return sample_all(call.p, call.b); }
 };
-
-template <typename C>
-void weigh(const Problem& p, const C* grid, SampleBlock<C>& block) {
-  int32_t low_x[kPlaced], low_y[kPlaced];
-  C fraction_x[kPlaced], fraction_y[kPlaced];
-  place_axis(grid, block.count, p.input_w, low_x, fraction_x);
-  place_axis(grid + 1, block.count, p.input_h, low_y, fraction_y);
-  for (int64_t i = 0; i < block.count; ++i) {
-    block.at[i] = static_cast<int64_t>(low_y[i]) * p.input_w + low_x[i];
-    block.taps[i] = value_taps(Position<C>{{low_x[i], fraction_x[i]}, {low_y[i], fraction_y[i]}}, p);
-    block.missing[i] = is_missing(grid[2 * i], grid[2 * i + 1]);
-  }
-}
-
-// The samples of kPlanes planes; `planes` and `outputs` are the first one's.
-template <int kPlanes, typename T>
-void sample_planes(const Problem& p, const SampleBlock<Compute<T>>& block, const T* planes, T* outputs) {
-  using C = Compute<T>;
-  const int64_t below = p.input_w;
-  const int64_t offsets[4] = {0, 1, below, below + 1};
-  for (int64_t i = 0; i < block.count; ++i) {
-    const C* weights = block.taps[i].weight;
-    const int64_t first = block.at[i];  // no pointer yet: a sample without taps has no place in the image
-    C sums[kPlanes];
-    if (weights[0] != C(0) && weights[1] != C(0) && weights[2] != C(0) && weights[3] != C(0)) {
-      for (int k = 0; k < kPlanes; ++k) {
-        const T* pixel = planes + (first + k * p.pixels);
-        C sum = fma(weights[0], widen(pixel[0]), C(0));
-        sum = fma(weights[1], widen(pixel[1]), sum);
-        sum = fma(weights[2], widen(pixel[below]), sum);
-        sums[k] = fma(weights[3], widen(pixel[below + 1]), sum);
-      }
-    } else {
-      for (int k = 0; k < kPlanes; ++k) sums[k] = block.missing[i] ? canonical_nan<C>() : C(0);
-      for (int tap = 0; tap < 4; ++tap) {
-        if (weights[tap] == C(0)) continue;
-        const T* pixel = planes + (first + offsets[tap]);
-        for (int k = 0; k < kPlanes; ++k) sums[k] = fma(weights[tap], widen(pixel[k * p.pixels]), sums[k]);
-      }
-    }
-    for (int k = 0; k < kPlanes; ++k) outputs[k * p.samples + i] = narrow<T>(sums[k]);
-  }
-}
 
 template <typename T>
 Status run(const Problem& p, const ForwardBuffers<T>& b, void*) {
-  using C = Compute<T>;
-  const int64_t sample_blocks = (p.samples + kForwardSamples - 1) / kForwardSamples;
-  const int64_t channel_blocks = (p.c + kForwardChannels - 1) / kForwardChannels;
-  const int64_t work = kForwardSamples * at_most(p.c, kForwardChannels);
-  parallel_for(p.n * channel_blocks * sample_blocks, grain_for(4 * work), [&](int64_t task) {
-    const int64_t image = task / sample_blocks / channel_blocks;
-    const int64_t channel = task / sample_blocks % channel_blocks * kForwardChannels;
-    const int64_t first = task % sample_blocks * kForwardSamples;
-    const int64_t channels = at_most(p.c - channel, kForwardChannels);
-    const T* planes = b.input + (image * p.c + channel) * p.pixels;
-    T* outputs = b.output + (image * p.c + channel) * p.samples + first;
-    SampleBlock<C> block;
-    block.count = at_most(p.samples - first, kForwardSamples);
-    weigh(p, b.grid + (image * p.samples + first) * 2, block);
-    // Eight planes share a sample's weights in registers; three are an image.
-    int64_t k = 0;
-    for (; k + 8 <= channels; k += 8) sample_planes<8>(p, block, planes + k * p.pixels, outputs + k * p.samples);
-    for (; k + 3 <= channels; k += 3) sample_planes<3>(p, block, planes + k * p.pixels, outputs + k * p.samples);
-    for (; k < channels; ++k) sample_planes<1>(p, block, planes + k * p.pixels, outputs + k * p.samples);
-  });
-  return Status::kOk;
+  return Paths<SamplesPath<T>>::enqueue(Request<Problem, ForwardBuffers<T>>{p, b, nullptr});
+}
+
+template <typename T>
+size_t bytes_of(const Problem&, const ForwardBuffers<T>*) {
+  return 0;
 }
 
 // A pixel's or sample's channels that lie side by side in scratch: one cache line, or 4 for an image of few channels.
@@ -130,40 +77,67 @@ Status sum_all(const Problem& p, const BackwardBuffers<T>& b, void* workspace) {
   return Status::kOk;
 }
 
-template <typename T, typename Index>
-Status sum_all(const Problem& p, const BackwardBuffers<T>& b, void* workspace) {
-  if (p.c <= kFewLanes) return sum_all<T, Index, kFewLanes>(p, b, workspace);
-  return sum_all<T, Index, kWideLanes<Compute<T>>>(p, b, workspace);
-}
+template <typename T>
+using BackwardRequest = Request<Problem, BackwardBuffers<T>>;
+
+template <typename T>
+struct ZerosPath {
+  static const char* name() { return "zeros"; }
+  const BackwardRequest<T>& call;
+  bool can() const { return call.p.input_numel == 0 || call.p.samples == 0; }
+  size_t bytes() const { return 0; }
+  Status enqueue() const {
+    using C = Compute<T>;
+    const BackwardBuffers<T>& b = call.b;
+    parallel_for(call.p.input_numel, kPartElements, [&](int64_t i) { b.grad_input[i] = narrow<T>(C(0)); });
+    parallel_for(call.p.grid_numel, kPartElements, [&](int64_t i) { b.grad_grid[i] = C(0); });
+    return Status::kOk;
+  }
+};
+
+// Tiles of so many lanes, whose samples an Index counts.
+template <typename T, typename Index, int kLanes>
+struct LanesPath {
+  const BackwardRequest<T>& call;
+  size_t bytes() const { return BackwardScratch<Compute<T>, Index, kLanes>(call.p, nullptr).bytes(); }
+  Status enqueue() const { return sum_all<T, Index, kLanes>(call.p, call.b, call.workspace); }
+};
+
+template <typename T>
+struct NarrowPath : LanesPath<T, uint32_t, kFewLanes> {
+  static const char* name() { return "narrow tiles"; }
+  bool can() const { return this->call.p.c <= kFewLanes && fits_narrow_index(this->call.p); }
+};
+
+template <typename T>
+struct TilesPath : LanesPath<T, uint32_t, kWideLanes<Compute<T>>> {
+  static const char* name() { return "tiles"; }
+  bool can() const { return fits_narrow_index(this->call.p); }
+};
+
+template <typename T>
+struct LongNarrowPath : LanesPath<T, int64_t, kFewLanes> {
+  static const char* name() { return "long narrow tiles"; }
+  bool can() const { return this->call.p.c <= kFewLanes; }
+};
+
+template <typename T>
+struct LongPath : LanesPath<T, int64_t, kWideLanes<Compute<T>>> {
+  static const char* name() { return "long tiles"; }
+};
+
+template <typename T>
+using BackwardPaths = Paths<ZerosPath<T>, NarrowPath<T>, TilesPath<T>, LongNarrowPath<T>, LongPath<T>>;
 
 template <typename T>
 Status run(const Problem& p, const BackwardBuffers<T>& b, void* workspace) {
-  using C = Compute<T>;
-  if (p.input_numel == 0 || p.samples == 0) {
-    parallel_for(p.input_numel, kPartElements, [&](int64_t i) { b.grad_input[i] = narrow<T>(C(0)); });
-    parallel_for(p.grid_numel, kPartElements, [&](int64_t i) { b.grad_grid[i] = C(0); });
-    return Status::kOk;
-  }
-  if (fits_narrow_index(p)) return sum_all<T, uint32_t>(p, b, workspace);
-  return sum_all<T, int64_t>(p, b, workspace);
-}
-
-template <typename T>
-size_t bytes_of(const Problem&, const ForwardBuffers<T>*) {
-  return 0;
-}
-
-template <typename C, int kLanes>
-size_t bytes_of(const Problem& p) {
-  return fits_narrow_index(p) ? BackwardScratch<C, uint32_t, kLanes>(p, nullptr).bytes()
-                              : BackwardScratch<C, int64_t, kLanes>(p, nullptr).bytes();
+  return BackwardPaths<T>::enqueue(BackwardRequest<T>{p, b, workspace});
 }
 
 template <typename T>
 size_t bytes_of(const Problem& p, const BackwardBuffers<T>*) {
-  using C = Compute<T>;
-  if (p.input_numel == 0 || p.samples == 0) return 0;
-  return p.c <= kFewLanes ? bytes_of<C, kFewLanes>(p) : bytes_of<C, kWideLanes<C>>(p);
+  const BackwardBuffers<T> none{};
+  return BackwardPaths<T>::choose(BackwardRequest<T>{p, none, nullptr}, [](const auto& path) { return path.bytes(); });
 }
 
 }  // namespace

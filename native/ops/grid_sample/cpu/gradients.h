@@ -291,8 +291,8 @@ template <typename T>
 struct ImageBlock {
   int64_t channel, channels;
   const Compute<T>* gradients;  // [sample][lane]
-  const T* input;               // the block's first plane
-  T* grad_input;                // the same
+  const T* input;               // the first plane of the block
+  T* grad_input;                // the first plane of the block
   Compute<T>* saved;            // [sample][axis]
   Compute<T>* grad_grid;        // [sample][axis]
 };

@@ -14,9 +14,9 @@
 //
 // The backward by tiles begins with backward/bins.cuh, which lists each tile's samples, and ends as crowded tiles does,
 // for the tiles that turn out to be crowded.
+#include "core/cuda_paths.cuh"
 #include "core/cuda_zeros.cuh"
 #include "core/integer_math.h"
-#include "core/paths.h"
 #include "ops/grid_sample/cuda/backward/bins.cuh"
 #include "ops/grid_sample/cuda/backward/crowded.cuh"
 #include "ops/grid_sample/cuda/backward/lists.cuh"
@@ -30,24 +30,20 @@
 namespace baracuda::grid_sample {
 namespace {
 
-template <class Buffers>
-struct Request {
-  const Problem& p;
-  const Buffers& b;
-  const DeviceTraits& device;
-  void* workspace;
-  Stream stream;
-};
+template <typename T>
+using ForwardRequest = DeviceRequest<Problem, ForwardBuffers<T>>;
+template <typename T>
+using BackwardRequest = DeviceRequest<Problem, BackwardBuffers<T>>;
 
 // --- forward ---------------------------------------------------------------------------------------------------------
 
 template <typename T>
 struct PlanesPath {
   static const char* name() { return "planes"; }
-  const Request<ForwardBuffers<T>>& call;
+  const ForwardRequest<T>& call;
   PlaneGroups groups;
 
-  explicit PlanesPath(const Request<ForwardBuffers<T>>& request)
+  explicit PlanesPath(const ForwardRequest<T>& request)
       : call(request), groups(plane_groups<T>(request.p, request.device)) {}
   bool can() const { return groups.per_image > 0; }
   Status enqueue() const { return enqueue_planes(call.p, call.b, groups, call.device, call.stream); }
@@ -56,7 +52,7 @@ struct PlanesPath {
 template <typename T>
 struct SamplesPath {
   static const char* name() { return "samples"; }
-  const Request<ForwardBuffers<T>>& call;
+  const ForwardRequest<T>& call;
   Status enqueue() const { return enqueue_samples(call.p, call.b, call.stream); }
 };
 
@@ -71,9 +67,9 @@ constexpr auto forward_paths() {
 
 template <typename T>
 Status run(const Problem& p, const ForwardBuffers<T>& b, void* workspace, Stream stream) {
-  DeviceTraits device;
-  BARACUDA_RETURN_IF_FAILED(device_traits(&device));
-  return decltype(forward_paths<T>())::enqueue(Request<ForwardBuffers<T>>{p, b, device, workspace, stream});
+  return with_device(Request<Problem, ForwardBuffers<T>>{p, b, workspace, stream}, [](const auto& request) {
+    return decltype(forward_paths<T>())::enqueue(request);
+  });
 }
 
 // --- backward --------------------------------------------------------------------------------------------------------
@@ -81,9 +77,6 @@ Status run(const Problem& p, const ForwardBuffers<T>& b, void* workspace, Stream
 // Blocks per multiprocessor of the crowded tiles' kernels, which stride over work that only the device knows, mostly
 // none.
 constexpr int kCrowdedBlocks = 4;
-
-template <typename T>
-using BackwardRequest = Request<BackwardBuffers<T>>;
 
 // Counts and lists each tile's samples.
 template <typename T, typename Index, class Kernel>
@@ -214,9 +207,9 @@ using BackwardPaths = Paths<ZerosPath<T>, NarrowPath<T>, SparsePath<T>, TilesPat
 
 template <typename T>
 Status run(const Problem& p, const BackwardBuffers<T>& b, void* workspace, Stream stream) {
-  DeviceTraits device;
-  BARACUDA_RETURN_IF_FAILED(device_traits(&device));
-  return BackwardPaths<T>::enqueue(BackwardRequest<T>{p, b, device, workspace, stream});
+  return with_device(Request<Problem, BackwardBuffers<T>>{p, b, workspace, stream}, [](const auto& request) {
+    return BackwardPaths<T>::enqueue(request);
+  });
 }
 
 // --- workspace -------------------------------------------------------------------------------------------------------
@@ -229,9 +222,9 @@ size_t bytes_of(const Problem&, const ForwardBuffers<T>*) {
 template <typename T>
 size_t bytes_of(const Problem& p, const BackwardBuffers<T>*) {
   const BackwardBuffers<T> none{};
-  const DeviceTraits any{};
-  return BackwardPaths<T>::choose(BackwardRequest<T>{p, none, any, nullptr, nullptr},
-                                  [](const auto& path) { return path.bytes(); });
+  const Request<Problem, BackwardBuffers<T>> request{p, none, nullptr};
+  const DeviceTraits any{};  // the size is the same on every device
+  return BackwardPaths<T>::choose(BackwardRequest<T>{request, any}, [](const auto& path) { return path.bytes(); });
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include "core/cpu_bytes.h"
 #include "core/cpu_launch.h"
 #include "core/cpu_parallel.h"
+#include "core/integer_math.h"
 #include "ops/pad/problem.h"
 
 namespace baracuda::pad {
@@ -93,7 +94,7 @@ struct Planes {
     row = p.rank > 1 ? p.axes[p.rank - 2] : Axis{1, 0, 1, 0, 0, 0, 1, {0, 0}, false, 0, {0, 1}};
     column = p.axes[p.rank - 1];
     segment_extent = column.extent < kPartElements ? column.extent : kPartElements;
-    segments = (column.extent + segment_extent - 1) / segment_extent;
+    segments = ceil_div(column.extent, segment_extent);
   }
 };
 
@@ -126,19 +127,28 @@ void write_segments(void* context, int64_t begin, int64_t end) {
   writer.finish();
 }
 
+// Whether rows can be written as bytes.
 template <typename Work>
+bool has_dense_rows(const Work& work) {
+  const Axis& column = work.planes.column;
+  return column.stride == 1 && (column.source_stride == 1 || column.source_extent == 1);
+}
+
+// Whether rows gain by being written past the caches.
+template <typename Work>
+bool has_streamed_rows(const Work& work) {
+  constexpr int64_t kBytes = sizeof(typename Work::Word);
+  // Lines are filled from one line of the value, which begins with a whole word.
+  const bool in_step = reinterpret_cast<uintptr_t>(work.destination) % kBytes == 0;
+  return has_dense_rows(work) && in_step && work.planes.numel * kBytes >= kStreamedBytes &&
+         work.planes.column.extent * kBytes >= kStreamedRowBytes;
+}
+
+template <Rows kRows, typename Work>
 Status write_planes(Work* work) {
   const Planes& planes = work->planes;
-  constexpr int64_t kBytes = sizeof(typename Work::Word);
-  const bool dense =
-      planes.column.stride == 1 && (planes.column.source_stride == 1 || planes.column.source_extent == 1);
-  // Lines are filled from one line of the value, which begins with a whole word.
-  const bool in_step = reinterpret_cast<uintptr_t>(work->destination) % kBytes == 0;
-  const bool streamed =
-      dense && in_step && planes.numel * kBytes >= kStreamedBytes && planes.column.extent * kBytes >= kStreamedRowBytes;
-  const auto body = streamed ? write_segments<Rows::kStreamed, Work>
-                             : (dense ? write_segments<Rows::kDense, Work> : write_segments<Rows::kStrided, Work>);
-  parallel_ranges(planes.numel / planes.column.extent * planes.segments, grain_for(planes.segment_extent), body, work);
+  parallel_ranges(planes.numel / planes.column.extent * planes.segments, grain_for(planes.segment_extent),
+                  write_segments<kRows, Work>, work);
   return Status::kOk;
 }
 

@@ -1,11 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
-// Pad on CUDA: a thread owns one aligned 16-byte vector of the destination. Where every element has one source the
-// vector is copied, shifted into place; elsewhere its words are gathered or summed: by the thread itself where elements
-// have few images (images.cuh), and without a branch of its own where they have one an axis (planes.cuh).
-// Where the destination is one run its rows are found in 32 bits, and edges are joined from two copies (rows.cuh).
-// Short rows are moved by a lane each (short_rows.cuh), other small tensors are staged (tiles.cuh). Words of 16 bytes
-// that lie between vectors are moved one by one (halves.cuh).
+// Pad on CUDA: which path a call takes. Mostly a thread owns one aligned 16-byte vector of the destination. A call is
+// cut into slices whose elements 32 bits can count, each of which takes the first path that can.
+//
+//   path of moves    slices                                                     code
+//   halves           words of 16 bytes that lie between vectors (whole calls)   halves.cuh
+//   short rows       rows of a few vectors that begin with the slice            short_rows.cuh
+//   staged tiles     many small tensors, one after the other                    tiles.cuh
+//   folded rows      the destination is one run; edges repeat the source        rows.cuh
+//   filled rows      the destination is one run; edges hold the value           rows.cuh
+//   vectors          all                                                        vectors.cuh
+//
+//   path of sums     slices                                                     code
+//   staged tiles     many small tensors, one after the other                    tiles.cuh
+//   planes           dense planes of whole vectors, one image an axis           planes.cuh
+//   images           dense rows; elements have few images                       images.cuh
+//   elements         all                                                        element_sums.cuh
 #include "core/checked.h"
+#include "core/paths.h"
+#include "ops/pad/cuda/element_sums.cuh"
 #include "ops/pad/cuda/halves.cuh"
 #include "ops/pad/cuda/images.cuh"
 #include "ops/pad/cuda/planes.cuh"
@@ -13,202 +25,176 @@
 #include "ops/pad/cuda/short_rows.cuh"
 #include "ops/pad/cuda/slice.cuh"
 #include "ops/pad/cuda/tiles.cuh"
+#include "ops/pad/cuda/vectors.cuh"
 
 namespace baracuda::pad {
 namespace {
 
-// One vector a thread and one shot: blocks start in address order, which DRAM rewards (loops and unrolling cost 2-5 %).
-// Where edges fold they last longer than copies, and small blocks keep fewer warps waiting for them.
-template <bool kFolds>
-constexpr int kMoveThreads = kFolds ? 128 : 512;
-constexpr int kSumThreads = 256;
-
-template <typename Word, bool kFolds>
-__global__ void __launch_bounds__(kMoveThreads<kFolds>) write_vectors(const __grid_constant__ Slice<Word> s) {
-  constexpr int32_t kWords = kVectorBytes / sizeof(Word);
-  const uint32_t thread = blockIdx.x * kMoveThreads<kFolds> + threadIdx.x;
-  if (thread >= s.threads) return;
-  const Run<Word> run = run_of<kFolds>(s, thread);
-  const Span span = span_of<Word>(run.slot, run.destination, s.run_extent);
-  if (span.begin >= span.end) return;
-  const Pieces pieces = pieces_of<kFolds>(s, span, run.row);
-  if (copy_vector(s, span, pieces)) return;
-  const DeviceAxis& inner = s.axes[0];
-  Word words[kWords];
-#pragma unroll
-  for (int32_t k = 0; k < kWords; ++k) {
-    if (k < span.begin || k >= span.end) continue;
-    const bool first = k < pieces.split;
-    const int64_t row = first ? pieces.first.source : pieces.second.source;
-    const uint32_t position = (first ? pieces.first.position : pieces.second.position) + static_cast<uint32_t>(k);
-    int32_t place = static_cast<int32_t>(position);
-    words[k] = s.value;
-    if (position >= inner.count) {
-      if (!kFolds) continue;
-      place = folded(inner, inner.begin + position);
-    }
-    words[k] = *reinterpret_cast<const Word*>(s.source + (row + place * inner.source_stride));
-  }
-  store(span, words);
-}
-
-// A vector that is no copy, as its words' later owners need it.
-struct Edge {
-  char* destination;  // of word 0
-  int32_t first;      // word 0 among the slice's elements
-  int16_t begin, end;
+// What one launch is asked to write.
+template <typename T>
+struct SliceRequest {
+  const Problem& p;
+  const Slice<T>& slice;
+  Stream stream;
 };
 
-// Places are products of at most this many axes; more are rare enough for local memory.
-constexpr int kSumAxes = 3;
+template <typename T, bool kSums>
+struct StagedPath {
+  static const char* name() { return "staged tiles"; }
+  const SliceRequest<T>& call;
+  Tiles tiles{};
+  bool is_cut;
 
-template <typename T>
-__device__ __noinline__ T sum_over_many_axes(const Slice<T>& s, const uint32_t* indices, int64_t source) {
-  Steps steps[kMaxRank];
-#pragma unroll 1
-  for (int a = 0; a < s.rank; ++a) {
-    const DeviceAxis& axis = s.axes[a];
-    if (axis.repeats) steps[axis.place] = {preimages_of(axis.padded, indices[a] - axis.origin), axis.source_stride};
+  explicit StagedPath(const SliceRequest<T>& request)
+      : call(request), is_cut(cut_into_tiles(request.p, request.slice, kSums, &tiles)) {}
+  bool can() const { return is_cut; }
+  Status enqueue() const {
+    uint32_t blocks = 0;
+    BARACUDA_RETURN_IF_FAILED(blocks_that_share(tiles, &blocks));
+    return launch_kernel(kSums ? "staged pad gradient kernel" : "staged pad kernel", write_tiles<T, kSums>, blocks,
+                         kTileThreads, tiles.shared_bytes, call.stream, call.slice, tiles);
   }
-  const auto load = [&s](int64_t place) { return *reinterpret_cast<const T*>(s.source + place); };
-  return sum_over<T>(steps, s.repeating, source, load);
-}
+};
 
-// One element, added up.
-template <typename T>
-__device__ __forceinline__ T sum_element(const Slice<T>& s, uint32_t element) {
-  // The outermost axis of the sum first. Where there are fewer, the others have one place, which costs nothing.
-  Steps steps[kSumAxes];
-#pragma unroll
-  for (int j = 0; j < kSumAxes; ++j) steps[j] = {{0, 1, 0, 0}, 0};
-  int64_t source = 0;
-  uint32_t rest = element;
-  uint32_t indices[kMaxAxes];
-#pragma unroll
-  for (int a = 0; a < kMaxAxes; ++a) {
-    if (a >= s.rank) break;
-    const DeviceAxis& axis = s.axes[a];
-    const uint32_t above = axis.extent.divide(rest);
-    const uint32_t index = rest - above * axis.extent.divisor;
-    rest = above;
-    if (s.repeating > kSumAxes) indices[a] = index;
-    if (!axis.repeats) {
-      const uint32_t offset = index - axis.begin;
-      if (offset >= axis.count) return T{};
-      source += static_cast<int32_t>(offset) * axis.source_stride;
-      continue;
-    }
-    const uint32_t kept = index - axis.origin;
-    if (kept >= axis.padded.kept) return T{};
-    source -= static_cast<int64_t>(axis.first) * axis.source_stride;
-    if (s.repeating > kSumAxes) continue;
-    const Preimages places = preimages_of(axis.padded, kept);
-#pragma unroll
-    for (int j = 0; j < kSumAxes; ++j) {
-      if (axis.place == j) steps[j] = {places, axis.source_stride};
-    }
-  }
-  if (s.repeating > kSumAxes) return sum_over_many_axes(s, indices, source);
-  const auto load = [&s](int64_t place) { return *reinterpret_cast<const T*>(s.source + place); };
-  Sum<T> sum;
-  for_each_place(steps[0], source, [&](int64_t plane) {
-    for_each_place(steps[1], plane, [&](int64_t row) { add_along(steps[2], row, load, &sum); });
-  });
-  return sum.result();
-}
+// --- moves -----------------------------------------------------------------------------------------------------------
 
-// Sums of any kind.
-template <typename T>
-__global__ void __launch_bounds__(kSumThreads) write_sums(const __grid_constant__ Slice<T> s) {
-  constexpr int32_t kWords = kVectorBytes / sizeof(T);
-  __shared__ Edge edges[kSumThreads];
-  __shared__ int32_t edge_count;
-  if (threadIdx.x == 0) edge_count = 0;
-  __syncthreads();
-  const uint32_t thread = blockIdx.x * kSumThreads + threadIdx.x;
-  if (thread < s.threads) {
-    const Run<T> run = run_of<false>(s, thread);
-    const Span span = span_of<T>(run.slot, run.destination, s.run_extent);
-    if (span.begin < span.end && !copy_vector(s, span, pieces_of<false>(s, span, run.row))) {
-      const int32_t first = static_cast<int32_t>(run.number * s.run_extent) + span.first;
-      // Whoever comes first: every word has one owner all the same.
-      edges[atomicAdd(&edge_count, 1)] = {span.destination, first, static_cast<int16_t>(span.begin),
-                                          static_cast<int16_t>(span.end)};
-    }
+template <typename Word>
+struct ShortRowsPath {
+  static const char* name() { return "short rows"; }
+  const SliceRequest<Word>& call;
+  ShortRows rows;
+  bool are_short;
+
+  explicit ShortRowsPath(const SliceRequest<Word>& request)
+      : call(request), are_short(find_short_rows(request.slice, &rows)) {}
+  bool can() const { return are_short; }
+  Status enqueue() const {
+    return launch_kernel("pad kernel", write_short_rows<Word>, blocks_for(rows.count, kShortThreads), kShortThreads, 0,
+                         call.stream, call.slice, source_vectors(call.slice), rows);
   }
-  __syncthreads();
-  // Few vectors are at an edge, and a warp is as slow as its slowest thread: so their words are dealt out anew.
-  const int32_t words = edge_count * kWords;
-#pragma unroll 1
-  for (int32_t word = static_cast<int32_t>(threadIdx.x); word < words; word += kSumThreads) {
-    const Edge edge = edges[word / kWords];
-    const int32_t k = word % kWords;
-    if (k < edge.begin || k >= edge.end) continue;
-    reinterpret_cast<T*>(edge.destination)[k] = sum_element(s, static_cast<uint32_t>(edge.first + k));
+};
+
+template <typename Word>
+struct FoldedRowsPath {
+  static const char* name() { return "folded rows"; }
+  const SliceRequest<Word>& call;
+  bool can() const { return call.slice.compact && call.slice.folds; }
+  Status enqueue() const {
+    return launch_kernel("pad kernel", write_folded<Word>, blocks_for(call.slice.threads, kFoldThreads), kFoldThreads,
+                         0, call.stream, call.slice, source_vectors(call.slice));
+  }
+};
+
+template <typename Word>
+struct FilledRowsPath {
+  static const char* name() { return "filled rows"; }
+  const SliceRequest<Word>& call;
+  bool can() const {
+    const Slice<Word>& s = call.slice;
+    constexpr int64_t kWords = kVectorBytes / sizeof(Word);
+    // Where nothing is filled and rows are whole vectors, all are plain copies.
+    const bool copies = sizeof(Word) > 2 && is_filled_nowhere(s) && s.axes[0].extent.divisor % kWords == 0;
+    return s.compact && !s.folds && !copies && s.axes[0].count >= kWords;
+  }
+  Status enqueue() const {
+    return launch_kernel("pad kernel", write_filled<Word>, blocks_for(call.slice.threads, kFillThreads), kFillThreads,
+                         0, call.stream, call.slice, source_vectors(call.slice));
+  }
+};
+
+template <typename Word>
+struct VectorsPath {
+  static const char* name() { return "vectors"; }
+  const SliceRequest<Word>& call;
+  Status enqueue() const {
+    const bool folds = call.slice.folds;
+    const int threads = folds ? kMoveThreads<true> : kMoveThreads<false>;
+    return launch_kernel("pad kernel", folds ? write_vectors<Word, true> : write_vectors<Word, false>,
+                         blocks_for(call.slice.threads, threads), threads, 0, call.stream, call.slice);
+  }
+};
+
+template <typename Word>
+constexpr auto move_paths() {
+  if constexpr (sizeof(Word) <= kBankBytes) {
+    return Paths<ShortRowsPath<Word>, StagedPath<Word, false>, FoldedRowsPath<Word>, FilledRowsPath<Word>,
+                 VectorsPath<Word>>();
+  } else if constexpr (sizeof(Word) < kVectorBytes) {
+    return Paths<StagedPath<Word, false>, FoldedRowsPath<Word>, FilledRowsPath<Word>, VectorsPath<Word>>();
+  } else {
+    return Paths<StagedPath<Word, false>, VectorsPath<Word>>();
   }
 }
 
 template <typename Word>
 Status launch_slice(const Problem& p, const Moves<Word>& b, Stream stream) {
-  const Slice<Word> s = make_slice(p, b.source, b.destination, b.value);
-  if constexpr (sizeof(Word) <= kBankBytes) {
-    ShortRows rows;
-    if (find_short_rows(s, &rows)) {
-      return launch_kernel("pad kernel", write_short_rows<Word>, blocks_for(rows.count, kShortThreads), kShortThreads,
-                           0, stream, s, source_vectors(s), rows);
-    }
+  const Slice<Word> slice = make_slice(p, b.source, b.destination, b.value);
+  return decltype(move_paths<Word>())::enqueue(SliceRequest<Word>{p, slice, stream});
+}
+
+// --- sums ------------------------------------------------------------------------------------------------------------
+
+template <typename T>
+struct ImagesPath {
+  static const char* name() { return "images"; }
+  const SliceRequest<T>& call;
+  ImageSums sums;
+  bool are_found;
+
+  explicit ImagesPath(const SliceRequest<T>& request)
+      : call(request), are_found(find_images(request.slice, &sums)) {}
+  bool can() const { return are_found; }
+  Status enqueue() const {
+    return launch_kernel("pad gradient kernel", write_image_sums<T>, blocks_for(call.slice.threads, kImageThreads),
+                         kImageThreads, 0, call.stream, call.slice, sums);
   }
-  Tiles tiles{};
-  if (cut_into_tiles(p, s, false, &tiles)) {
-    uint32_t blocks = 0;
-    BARACUDA_RETURN_IF_FAILED(blocks_that_share(tiles, &blocks));
-    return launch_kernel("staged pad kernel", write_tiles<Word, false>, blocks, kTileThreads, tiles.shared_bytes,
-                         stream, s, tiles);
+};
+
+template <typename T>
+struct PlanesPath {
+  static const char* name() { return "planes"; }
+  const SliceRequest<T>& call;
+  PlaneSums planes;
+  bool are_found;
+
+  explicit PlanesPath(const SliceRequest<T>& request) : call(request) {
+    ImageSums images;
+    are_found = find_images(request.slice, &images) && find_planes(request.slice, images, &planes);
   }
-  if constexpr (sizeof(Word) < kVectorBytes) {
-    if (s.compact && s.folds) {
-      return launch_kernel("pad kernel", write_folded<Word>, blocks_for(s.threads, kFoldThreads), kFoldThreads, 0,
-                           stream, s, source_vectors(s));
-    }
-    // Where nothing is filled and rows are whole vectors, all are plain copies.
-    constexpr int64_t kWords = kVectorBytes / sizeof(Word);
-    const bool copies = sizeof(Word) > 2 && is_filled_nowhere(s) && s.axes[0].extent.divisor % kWords == 0;
-    if (s.compact && !s.folds && !copies && s.axes[0].count >= kWords) {
-      return launch_kernel("pad kernel", write_filled<Word>, blocks_for(s.threads, kFillThreads), kFillThreads, 0,
-                           stream, s, source_vectors(s));
-    }
+  bool can() const { return are_found; }
+  Status enqueue() const {
+    return launch_kernel("pad gradient kernel",
+                         planes.only_ends ? write_plane_sums<T, true> : write_plane_sums<T, false>,
+                         blocks_for(planes.vectors, kPlaneThreads), kPlaneThreads, 0, call.stream, planes);
   }
-  const int threads = s.folds ? kMoveThreads<true> : kMoveThreads<false>;
-  return launch_kernel("pad kernel", s.folds ? write_vectors<Word, true> : write_vectors<Word, false>,
-                       blocks_for(s.threads, threads), threads, 0, stream, s);
+};
+
+template <typename T>
+struct ElementsPath {
+  static const char* name() { return "elements"; }
+  const SliceRequest<T>& call;
+  Status enqueue() const {
+    return launch_kernel("pad gradient kernel", write_sums<T>, blocks_for(call.slice.threads, kSumThreads), kSumThreads,
+                         0, call.stream, call.slice);
+  }
+};
+
+template <typename T>
+constexpr auto sum_paths() {
+  if constexpr (sizeof(T) >= 4) {
+    return Paths<StagedPath<T, true>, PlanesPath<T>, ImagesPath<T>, ElementsPath<T>>();
+  } else {
+    return Paths<StagedPath<T, true>, ImagesPath<T>, ElementsPath<T>>();
+  }
 }
 
 template <typename T>
 Status launch_slice(const Problem& p, const Sums<T>& b, Stream stream) {
-  const Slice<T> s = make_slice(p, b.source, b.destination, T{});
-  Tiles tiles{};
-  if (cut_into_tiles(p, s, true, &tiles)) {
-    uint32_t blocks = 0;
-    BARACUDA_RETURN_IF_FAILED(blocks_that_share(tiles, &blocks));
-    return launch_kernel("staged pad gradient kernel", write_tiles<T, true>, blocks, kTileThreads, tiles.shared_bytes,
-                         stream, s, tiles);
-  }
-  ImageSums sums;
-  if (find_images(s, &sums)) {
-    if constexpr (sizeof(T) >= 4) {
-      PlaneSums planes;
-      if (find_planes(s, sums, &planes)) {
-        return launch_kernel("pad gradient kernel",
-                             planes.only_ends ? write_plane_sums<T, true> : write_plane_sums<T, false>,
-                             blocks_for(planes.vectors, kPlaneThreads), kPlaneThreads, 0, stream, planes);
-      }
-    }
-    return launch_kernel("pad gradient kernel", write_image_sums<T>, blocks_for(s.threads, kImageThreads),
-                         kImageThreads, 0, stream, s, sums);
-  }
-  return launch_kernel("pad gradient kernel", write_sums<T>, blocks_for(s.threads, kSumThreads), kSumThreads, 0, stream,
-                       s);
+  const Slice<T> slice = make_slice(p, b.source, b.destination, T{});
+  return decltype(sum_paths<T>())::enqueue(SliceRequest<T>{p, slice, stream});
 }
+
+// --- calls -----------------------------------------------------------------------------------------------------------
 
 // Cuts the problem until a launch can count its elements, the outermost axes first.
 template <typename Buffers>
@@ -236,7 +222,17 @@ struct alignas(kVectorBytes) AlignedWord128 {
   uint64_t low, high;
 };
 
-Status run(const Problem& p, const Moves<Word128>& b, void*, Stream stream) {
+struct HalvesPath {
+  static const char* name() { return "halves"; }
+  const Request<Problem, Moves<Word128>>& call;
+  Status enqueue() const {
+    return launch_kernel("pad kernel", write_halves, blocks_for(call.p.numel, kHalfThreads), kHalfThreads, 0,
+                         call.stream, call.p, call.b);
+  }
+};
+
+// Where words of 16 bytes lie decides what type they have, and that which paths there are.
+Status run(const Problem& p, const Moves<Word128>& b, void* workspace, Stream stream) {
   const auto places = reinterpret_cast<uint64_t>(b.source) | reinterpret_cast<uint64_t>(b.destination);
   if (places % kVectorBytes == 0) {
     return launch_slices(p,
@@ -245,7 +241,7 @@ Status run(const Problem& p, const Moves<Word128>& b, void*, Stream stream) {
                                                bits_as<AlignedWord128>(b.value)},
                          0, stream);
   }
-  return launch_kernel("pad kernel", write_halves, blocks_for(p.numel, kHalfThreads), kHalfThreads, 0, stream, p, b);
+  return Paths<HalvesPath>::enqueue(Request<Problem, Moves<Word128>>{p, b, workspace, stream});
 }
 
 }  // namespace

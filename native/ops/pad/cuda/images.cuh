@@ -29,8 +29,8 @@ struct ImageAxis {
   PadImages below, above;
 };
 
-// The same pad as a thread sees it that adds up several columns: the lowest place of all their images is
-// nearest + step * element, and its place among the pad's is that less `first`.
+// A pad for a thread that adds up several columns at once. The lowest of the source places of all their images is
+// nearest + step * element; counted from the pad's first place, that is `first` less.
 struct PadWindow {
   uint32_t nearest, first;
 };

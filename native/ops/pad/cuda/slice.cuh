@@ -274,7 +274,7 @@ __device__ __forceinline__ uint4 begin_load(const uint4* from) {
   return v;
 }
 
-// The same where `reads`; else the vector holds anything.
+// begin_load() of lanes that read; the vector of the others holds anything.
 __device__ __forceinline__ uint4 begin_load_if(const uint4* from, bool reads) {
   uint4 v;
   asm volatile("{\n.reg .pred reads;\nsetp.ne.u32 reads, %5, 0;\n@reads ld.global.v4.u32 {%0, %1, %2, %3}, [%4];\n}"
@@ -426,7 +426,7 @@ Slice<Word> make_slice(const Problem& p, const Word* source, Word* destination, 
   s.run_extent = static_cast<uint32_t>(run);
   s.runs = static_cast<uint32_t>(p.numel / run);
   // A run that may start anywhere touches up to this many aligned vectors.
-  s.slots = Divider((kWords - 1 + run + kWords - 1) / kWords);
+  s.slots = Divider(ceil_div(kWords - 1 + run, kWords));
   s.threads = s.runs * s.slots.divisor;
   set_source(p, source, &s);
   s.head = static_cast<int32_t>(reinterpret_cast<uint64_t>(destination) % kVectorBytes / kBytes);

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "core/checked.h"
+#include "core/integer_math.h"
 #include "ops/pad/cuda/slice.cuh"
 
 namespace baracuda::pad {
@@ -65,7 +66,7 @@ class StageLoad {
   __device__ __forceinline__ void begin(const Slice<Word>& s, const Group& group) {
     begin_ = group.begin - group.shift;
     end_ = group.end;
-    vectors_ = static_cast<int>((end_ - begin_ + kVectorBytes - 1) / kVectorBytes);
+    vectors_ = static_cast<int>(groups_of<int64_t>(end_ - begin_, kVectorBytes));
     whole_ = begin_ >= s.readable_begin && begin_ + vectors_ * kVectorBytes <= s.readable_end;
     if (!whole_) return;
     const uint4* from = reinterpret_cast<const uint4*>(s.source + begin_);

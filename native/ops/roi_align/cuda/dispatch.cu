@@ -10,7 +10,7 @@
 //   tiles          sm_90, at most 16 x 16 bins, whole 16-byte units a box,    backward/tiles.cuh and what it includes
 //                  tables of bounded size
 //   pixels         all                                                        backward/pixels.cuh
-#include "core/paths.h"
+#include "core/cuda_paths.cuh"
 #include "ops/roi_align/cuda/backward/pixels.cuh"
 #include "ops/roi_align/cuda/backward/tiles.cuh"
 #include "ops/roi_align/cuda/forward/columns.cuh"
@@ -21,22 +21,18 @@
 namespace baracuda::roi_align {
 namespace {
 
-template <class Buffers>
-struct Request {
-  const Problem& p;
-  const Buffers& b;
-  const DeviceTraits& device;
-  void* workspace;
-  Stream stream;
-};
+template <typename T>
+using ForwardRequest = DeviceRequest<Problem, ForwardBuffers<T>>;
+template <typename T>
+using BackwardRequest = DeviceRequest<Problem, BackwardBuffers<T>>;
 
 template <typename T>
 struct WindowsPath {
   static const char* name() { return "windows"; }
-  const Request<ForwardBuffers<T>>& call;
+  const ForwardRequest<T>& call;
   WindowPlan plan;
 
-  explicit WindowsPath(const Request<ForwardBuffers<T>>& request)
+  explicit WindowsPath(const ForwardRequest<T>& request)
       : call(request), plan(plan_windows(request.p, request.b.input, request.device)) {}
   bool can() const { return plan.piece != 0; }
   Status enqueue() const {
@@ -48,7 +44,7 @@ struct WindowsPath {
 template <typename T>
 struct ColumnsPath {
   static const char* name() { return "columns"; }
-  const Request<ForwardBuffers<T>>& call;
+  const ForwardRequest<T>& call;
   Status enqueue() const { return enqueue_columns(call.p, call.b, call.workspace, call.stream); }
 };
 
@@ -56,12 +52,12 @@ struct ColumnsPath {
 template <class P>
 struct TilesPath {
   static const char* name() { return "tiles"; }
-  const Request<BackwardBuffers<typename P::T>>& call;
+  const BackwardRequest<typename P::T>& call;
   TilePlan<P> plan;
   int stages = 0;
   size_t shared_bytes = 0;
 
-  explicit TilesPath(const Request<BackwardBuffers<typename P::T>>& request)
+  explicit TilesPath(const BackwardRequest<typename P::T>& request)
       : call(request), plan(request.p, request.workspace) {
     const Problem& p = request.p;
     // A bulk copy moves whole 16-byte units.
@@ -80,25 +76,23 @@ struct TilesPath {
 template <typename T>
 struct PixelsPath {
   static const char* name() { return "pixels"; }
-  const Request<BackwardBuffers<T>>& call;
+  const BackwardRequest<T>& call;
   Status enqueue() const { return enqueue_pixels(call.p, call.b, call.workspace, call.stream); }
 };
 
 template <typename T>
 Status run(const Problem& p, const ForwardBuffers<T>& b, void* workspace, Stream stream) {
-  DeviceTraits device;
-  BARACUDA_RETURN_IF_FAILED(device_traits(&device));
-  return Paths<WindowsPath<T>, ColumnsPath<T>>::enqueue(
-      Request<ForwardBuffers<T>>{p, b, device, workspace, stream});
+  return with_device(Request<Problem, ForwardBuffers<T>>{p, b, workspace, stream}, [](const auto& request) {
+    return Paths<WindowsPath<T>, ColumnsPath<T>>::enqueue(request);
+  });
 }
 
 template <typename T>
 Status run(const Problem& p, const BackwardBuffers<T>& b, void* workspace, Stream stream) {
-  DeviceTraits device;
-  BARACUDA_RETURN_IF_FAILED(device_traits(&device));
-  return with_tile_shape<T>(p, [&](auto shape) {
-    return Paths<TilesPath<decltype(shape)>, PixelsPath<T>>::enqueue(
-        Request<BackwardBuffers<T>>{p, b, device, workspace, stream});
+  return with_device(Request<Problem, BackwardBuffers<T>>{p, b, workspace, stream}, [](const auto& request) {
+    return with_tile_shape<T>(request.p, [&](auto shape) {
+      return Paths<TilesPath<decltype(shape)>, PixelsPath<T>>::enqueue(request);
+    });
   });
 }
 

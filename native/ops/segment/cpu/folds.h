@@ -4,6 +4,7 @@
 
 #include "core/cpu_bytes.h"
 #include "core/cpu_parallel.h"
+#include "core/integer_math.h"
 #include "ops/segment/cpu/sort.h"
 #include "ops/segment/launch.h"
 
@@ -122,9 +123,9 @@ struct Folding {
   // Runs body(window, first column, end column) over all windows of `length` ranks and blocks of columns.
   template <class Body>
   void for_each_task(int64_t length, int64_t rows_per_task, Body body) const {
-    const int64_t blocks = (d + kTaskColumns - 1) / kTaskColumns, columns = d;
+    const int64_t blocks = ceil_div(d, kTaskColumns), columns = d;
     const int64_t width = d < kTaskColumns ? d : kTaskColumns;
-    parallel_for((list.n + length - 1) / length * blocks, grain_for(rows_per_task * width), [=](int64_t task) {
+    parallel_for(ceil_div(list.n, length) * blocks, grain_for(rows_per_task * width), [=](int64_t task) {
       const int64_t first = task % blocks * kTaskColumns;
       body(task / blocks, first, first + kTaskColumns < columns ? first + kTaskColumns : columns);
     });

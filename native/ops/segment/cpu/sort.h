@@ -5,6 +5,7 @@
 #pragma once
 
 #include "core/cpu_parallel.h"
+#include "core/integer_math.h"
 #include "ops/segment/math.h"
 #include "ops/segment/pieces.h"
 
@@ -29,12 +30,12 @@ class RowSorter {
       : n_(p.n), num_segments_(p.num_segments), form_(p.form) {
     int32_t key_bits = 0;
     while (key_bits < 31 && num_segments_ >> key_bits != 0) ++key_bits;
-    passes_ = key_bits > 0 ? (key_bits + kMaxDigitBits - 1) / kMaxDigitBits : 1;
-    digit_bits_ = (key_bits + passes_ - 1) / passes_;
-    const int64_t wanted = (n_ + kSortBlock - 1) / kSortBlock;
+    passes_ = key_bits > 0 ? groups_of(key_bits, kMaxDigitBits) : 1;
+    digit_bits_ = groups_of(key_bits, passes_);
+    const int64_t wanted = ceil_div(n_, kSortBlock);
     const int64_t blocks = wanted < kMaxSortBlocks ? wanted : kMaxSortBlocks;
-    block_ = blocks > 0 ? (n_ + blocks - 1) / blocks : 1;
-    blocks_ = (n_ + block_ - 1) / block_;
+    block_ = blocks > 0 ? ceil_div(n_, blocks) : 1;
+    blocks_ = ceil_div(n_, block_);
     const bool sorts = form_ == Form::kUnsorted;
     lists_[0] = workspace_array<Record>(workspace, layout.reserve<Record>(n_));
     lists_[1] = workspace_array<Record>(workspace, layout.reserve<Record>(sorts && passes_ > 1 ? n_ : 0));

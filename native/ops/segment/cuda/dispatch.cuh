@@ -24,17 +24,8 @@
 namespace baracuda::segment {
 namespace {
 
-template <class TheTag>
-struct Request {
-  using Tag = TheTag;
-  const Problem& p;
-  const Buffers<Tag>& b;
-  void* workspace;
-  Stream stream;
-};
-
 template <class Tag>
-struct NoSegmentsPath : Request<Tag> {
+struct NoSegmentsPath : Request<Problem, Buffers<Tag>> {
   static const char* name() { return "no segments"; }
   bool can() const { return this->p.num_segments == 0; }
   size_t bytes() const { return 0; }
@@ -45,14 +36,14 @@ struct NoSegmentsPath : Request<Tag> {
 };
 
 template <class Tag>
-struct MapPath : Request<Tag> {
+struct MapPath : Request<Problem, Buffers<Tag>> {
   static const char* name() { return "map"; }
   size_t bytes() const { return MapScratch<Tag>(this->p, nullptr).layout.bytes(); }
   Status enqueue() const { return enqueue_map(this->p, this->b, this->workspace, this->stream); }
 };
 
 template <class Tag>
-struct TablePath : Request<Tag> {
+struct TablePath : Request<Problem, Buffers<Tag>> {
   static const char* name() { return "table"; }
   bool can() const { return takes_table<Tag>(this->p); }
   size_t bytes() const {
@@ -62,7 +53,7 @@ struct TablePath : Request<Tag> {
 };
 
 template <class Tag>
-struct PresortedPath : Request<Tag> {
+struct PresortedPath : Request<Problem, Buffers<Tag>> {
   static const char* name() { return "presorted"; }
   bool can() const { return this->p.form != Form::kUnsorted; }
   size_t bytes() const { return PresortedScratch<Tag>(this->p, nullptr).layout.bytes(); }
@@ -70,7 +61,7 @@ struct PresortedPath : Request<Tag> {
 };
 
 template <class Tag>
-struct ListPath : Request<Tag> {
+struct ListPath : Request<Problem, Buffers<Tag>> {
   static const char* name() { return "list"; }
   size_t bytes() const { return ListScratch<Tag>(this->p, nullptr).layout.bytes(); }
   Status enqueue() const { return enqueue_list(this->p, this->b, this->workspace, this->stream); }
@@ -97,13 +88,14 @@ using PathsOf = decltype(paths_of<Tag>());
 
 template <class Tag>
 Status run(const Problem& p, const Buffers<Tag>& b, void* workspace, Stream stream) {
-  return PathsOf<Tag>::enqueue(Request<Tag>{p, b, workspace, stream});
+  return PathsOf<Tag>::enqueue(Request<Problem, Buffers<Tag>>{p, b, workspace, stream});
 }
 
 template <class Tag>
 size_t bytes_of(const Problem& p) {
   const Buffers<Tag> none{};
-  return PathsOf<Tag>::choose(Request<Tag>{p, none, nullptr, nullptr}, [](const auto& path) { return path.bytes(); });
+  return PathsOf<Tag>::choose(Request<Problem, Buffers<Tag>>{p, none, nullptr},
+                              [](const auto& path) { return path.bytes(); });
 }
 
 }  // namespace

@@ -151,7 +151,7 @@ __global__ void __launch_bounds__(kGradientThreads, 4)
 struct TableScratch {
   WorkspaceLayout layout;
   Candidate* winners;  // [num_segments][d]
-  int32_t* rows;       // the same, for a gradient
+  int32_t* rows;       // [num_segments][d], for a gradient
 
   TableScratch(const Problem& p, bool with_rows, void* workspace)
       : winners(workspace_array<Candidate>(workspace, layout.reserve<Candidate>(p.segment_numel))),

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "core/cuda_warp.cuh"
+#include "core/integer_math.h"
 #include "ops/grid_sample/cuda/backward/tiling.cuh"
 
 namespace baracuda::grid_sample {
@@ -139,7 +140,7 @@ __device__ void sort_by_bits(Index* list, int64_t count, int64_t samples, SortSh
   static_assert(kWarps <= 32);
   uint32_t* const words = reinterpret_cast<uint32_t*>(shared.places);
   const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
-  const int word_count = static_cast<int>((samples + 31) / 32);
+  const int word_count = static_cast<int>(groups_of<int64_t>(samples, 32));
   for (int i = static_cast<int>(threadIdx.x); i < word_count; i += kThreads) words[i] = 0;
   __syncthreads();
   for (int64_t base = warp * 32; base < count; base += kThreads) {
@@ -149,7 +150,7 @@ __device__ void sort_by_bits(Index* list, int64_t count, int64_t samples, SortSh
   }
   __syncthreads();
   // A warp's words follow each other.
-  const int each = (word_count + kWarps - 1) / kWarps;
+  const int each = groups_of(word_count, kWarps);
   const int first = warp * each, end = first + each < word_count ? first + each : word_count;
   Index found = 0;
   for (int i = first + lane; i < end; i += 32) found += __popc(words[i]);
@@ -184,8 +185,8 @@ __device__ void sort_by_digits(Index* list, Index* other, int64_t count, int64_t
   };
   int bits = 1;
   while (samples > int64_t{1} << bits) ++bits;
-  const int passes = 2 * ((bits + 15) / 16);
-  const int width = (bits + passes - 1) / passes;
+  const int passes = 2 * groups_of(bits, 16);
+  const int width = groups_of(bits, passes);
   for (int pass = 0; pass < passes; ++pass) {
     const int shift = pass * width;
     const auto digit_of = [&](Index sample) { return static_cast<int>(sample >> shift) & ((1 << width) - 1); };

@@ -198,7 +198,8 @@ __global__ void __launch_bounds__(kSortThreads<Index>)
       __syncthreads();
       sort_by_digits(tile.list, s.entry_samples + shared.entries, tile.count, p.samples, shared);
     }
-    // A warp's samples follow each other, so that its contributions to a pixel do.
+    // A warp's samples follow each other, so that its contributions to a pixel do. Spelled out, because the compiler
+    // folds division and product into one step here, and not behind a call of groups_of().
     const int64_t each = (tile.count + kThreads - 1) / kThreads * 32;
     const int64_t first = warp * each;
     const int64_t end = first + each < tile.count ? first + each : tile.count;

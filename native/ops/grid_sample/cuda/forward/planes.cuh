@@ -52,7 +52,7 @@ PlaneGroups plane_groups(const Problem& p, const DeviceTraits& device) {
   PlaneGroups best{};
   int64_t least = INT64_MAX;
   for (int32_t channels = 1; channels <= most; ++channels) {
-    const int32_t per_image = (p.c - 1) / channels + 1;
+    const int32_t per_image = groups_of(p.c, channels);
     const int64_t cost = ceil_div(int64_t{p.n} * per_image, blocks) * (channels + 1);
     if (cost >= least) continue;
     least = cost;

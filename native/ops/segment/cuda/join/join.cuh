@@ -6,6 +6,7 @@
 #pragma once
 
 #include "core/cuda_launch.cuh"
+#include "core/integer_math.h"
 #include "ops/segment/cuda/call.cuh"
 #include "ops/segment/cuda/join/parts.cuh"
 #include "ops/segment/cuda/join/scaled.cuh"
@@ -127,7 +128,7 @@ template <class Fold, class Ranks>
 __device__ State<Fold, 1> join_by_block(const SegmentParts<Fold, Ranks>& segment, TablesOf<Fold>& tables) {
   if constexpr (Fold::kAnyGrouping) {
     constexpr int kShares = kJoinWarps * kJoinSlots;
-    const int32_t each = (segment.count + kShares - 1) / kShares, share = threadIdx.x / kJoinColumns;
+    const int32_t each = groups_of(segment.count, kShares), share = threadIdx.x / kJoinColumns;
     const int32_t first = share * each, last = first + each;
     auto state = join_ascending(segment, first, last < segment.count ? last : segment.count);
     __syncthreads();
@@ -164,7 +165,7 @@ __device__ __forceinline__ void join_segments(const Call<Tag>& call, const Ranks
   constexpr int kShares = kJoinThreads / kJoinColumns;
   __shared__ int64_t long_tasks[kShares];
   const int share = threadIdx.x / kJoinColumns;
-  const int64_t column_blocks = (static_cast<int64_t>(call.d) + kJoinColumns - 1) / kJoinColumns;
+  const int64_t column_blocks = groups_of<int64_t>(call.d, kJoinColumns);
   const int64_t tasks = static_cast<int64_t>(*cut.count) * column_blocks;
   const auto parts_of = [&](int64_t task) {
     return SegmentParts<Fold, Ranks>(list, parts, call.d, cut.keys[task / column_blocks], task % column_blocks);
@@ -200,7 +201,7 @@ __global__ void __launch_bounds__(kJoinThreads)
 }
 // Blocks for a join: as many as there may be segments of several pieces, but no more than fill a GPU, and at least one.
 inline uint32_t join_blocks(const Pieces& list, int32_t d) {
-  const int64_t tasks = ((int64_t{list.n} >> list.piece_bits) + 1) * ((int64_t{d} + kJoinColumns - 1) / kJoinColumns);
+  const int64_t tasks = ((int64_t{list.n} >> list.piece_bits) + 1) * groups_of<int64_t>(d, kJoinColumns);
   return static_cast<uint32_t>(tasks < kJoinBlocks ? tasks : kJoinBlocks);
 }
 

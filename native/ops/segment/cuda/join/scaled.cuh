@@ -112,6 +112,7 @@ __device__ State<Fold, 1> join_scaled(const SegmentParts<Fold, Ranks>& segment, 
   const int warp = thread / 32, slot = thread % 32 / kJoinColumns, column = thread % kJoinColumns;
   if (thread < kJoinColumns) tables.has_nan[column] = false;
   auto state = state_of_none<Fold, 1>();
+  // Spelled out: behind a call of groups_of() the compiler lays the loop out in another way.
   const int32_t steps = (segment.count + kScaledTogether - 1) / kScaledTogether + kScaledLate;
   if (warp == 0) {
 #pragma unroll 1

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "core/cuda_launch.cuh"
+#include "core/integer_math.h"
 #include "ops/segment/cuda/list/tasks.cuh"
 
 namespace baracuda::segment {
@@ -151,14 +152,14 @@ __device__ __forceinline__ void keep_piece(const Call<Tag>& call, const ListShap
                                            const Task& task, int32_t key, int32_t begin,
                                            const State<Rule<Tag>, V>& state) {
   const int32_t first = list.begin(key), rows = list.end(key) - first, column = task.column;
-  const int32_t pieces = (rows + list.piece_rows() - 1) >> list.piece_bits;
+  const int32_t pieces = groups_of_bits(rows, list.piece_bits);
   if (pieces > kJoinedAtOnce) {
     keep_part(parts, cut, list, call.d, key, begin, first == begin, column, state);
     return;
   }
   store_part(parts, list.slot(begin, first == begin) * call.d + column, state);
   const int32_t lane = threadIdx.x % 32, leader = lane >> shape.lane_bits << shape.lane_bits;
-  const int32_t left = (call.d - (task.column_block << shape.lane_bits) * V + V - 1) / V;
+  const int32_t left = groups_of(call.d - (task.column_block << shape.lane_bits) * V, V);
   const uint32_t lanes = kFullWarp >> (32 - (left < shape.lanes() ? left : shape.lanes())) << leader;
   __threadfence();
   __syncwarp(lanes);

@@ -3,6 +3,7 @@
 // segments that have none.
 #pragma once
 
+#include "core/integer_math.h"
 #include "ops/segment/cuda/call.cuh"
 #include "ops/segment/cuda/list/schedule.cuh"
 
@@ -18,13 +19,13 @@ constexpr int64_t kFillSegments = 32 * kFillRounds;
 template <class Tag>
 int64_t fill_tasks(const Call<Tag>& call) {
   if (!Call<Tag>::kReduces) return 0;
-  const int64_t column_blocks = (call.d + kFillColumns - 1) / kFillColumns;
-  return (static_cast<int64_t>(call.num_segments) + kFillSegments - 1) / kFillSegments * column_blocks;
+  const int64_t column_blocks = groups_of<int64_t>(call.d, kFillColumns);
+  return groups_of<int64_t>(call.num_segments, kFillSegments) * column_blocks;
 }
 template <class Tag>
 __device__ __forceinline__ void fill_empty(const Call<Tag>& call, const List& list, int64_t task) {
   const int lane = threadIdx.x % 32;
-  const int64_t column_blocks = (call.d + kFillColumns - 1) / kFillColumns;
+  const int64_t column_blocks = groups_of<int64_t>(call.d, kFillColumns);
   const int64_t at = column_blocks == 1 ? task : task / column_blocks;
   const int64_t column = (task - at * column_blocks) * kFillColumns;
   const int64_t end = column + kFillColumns < call.d ? column + kFillColumns : call.d;

@@ -84,7 +84,7 @@ class RowSorter {
     BARACUDA_RETURN_IF_FAILED(launch_kernel("segment sort count kernel", count_digits<kItems>,
                                             blocks_for(tiles, rounds), kSortThreads, 0, stream, FromIds{ids}, n_,
                                             digit_bits_, passes_, totals, reinterpret_cast<uint4*>(states_),
-                                            (passes_ * state_count + 3) / 4));
+                                            groups_of<int64_t>(passes_ * state_count, 4)));
     for (int32_t pass = 0; pass < passes_; ++pass) {
       const uint32_t* mine = totals + (static_cast<size_t>(pass) << digit_bits_);
       const LookBack published{counters_ + pass, states_ + pass * state_count};

@@ -9,6 +9,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from benchmarks.harness.case import FORWARD, NO_SLOWER, Case, FrameworkCall, JaxCall, Limit, Part, Row, on_cpu, us
+from benchmarks.harness.draw import Draw
 from pybaracuda import (
     GridSampleBackwardDescriptor,
     GridSampleBackwardPlan,
@@ -17,9 +19,6 @@ from pybaracuda import (
 )
 from verify.definitions import grid_sample as definitions
 from verify.dtypes import Array, dtype_of
-
-from .case import Case, FrameworkCall, JaxCall, Part
-from .draw import Draw
 
 # What is held against float64: so many channels of one image and, for the grid's gradient, so many of its samples.
 _CHANNELS, _SAMPLES = 2, 512
@@ -212,3 +211,50 @@ class GridSampleBackward(_GridSample):
 
     def small(self) -> Case:
         return self._small()
+
+
+# ---- rows
+
+ORDER = 20
+
+_FLOW: dict[str, Any] = dict(n=4, c=64, ih=256, iw=256, oh=256, ow=256)
+_RGB: dict[str, Any] = dict(n=8, c=3, ih=1024, iw=1024, oh=1024, ow=1024)
+_DEEP: dict[str, Any] = dict(n=8, c=256, ih=64, iw=64, oh=64, ow=64)
+# EG3D's three planes for four images, and Deformable DETR: 8 images by 8 heads, 300 queries by 4 points.
+_TRI_PLANES: dict[str, Any] = dict(n=12, c=32, ih=256, iw=256, oh=1, ow=98304, kind="random")
+_DETR: dict[str, Any] = dict(n=64, c=32, ih=100, iw=134, oh=300, ow=4, kind="random")
+_ONE_POINT: dict[str, Any] = dict(n=8, c=64, ih=64, iw=64, oh=64, ow=64, kind="one point")
+
+CUDA = (
+    Row(GridSampleBackward(**_FLOW), limits=us(118), headline=True),
+    Row(GridSampleBackward(**_FLOW, element="f16"), limits=us(85), headline=True),
+    Row(GridSampleBackward(**_FLOW, element="bf16")),
+    Row(GridSampleBackward(**_FLOW, element="f64"), limits=us(240)),
+    Row(GridSampleBackward(**_FLOW, kind="random"), limits=us(195), headline=True),
+    Row(GridSampleBackward(**_RGB), limits=us(450), headline=True),
+    Row(GridSampleBackward(**_DEEP), limits=us(70), headline=True),
+    Row(GridSampleBackward(**_DEEP, kind="random")),
+    Row(GridSampleBackward(**_TRI_PLANES), limits=us(770), headline=True),
+    Row(GridSampleBackward(**_DETR), limits=us(105), headline=True),
+    Row(GridSampleBackward(**_ONE_POINT), limits=us(95), headline=True),
+    Row(GridSample(**_FLOW), limits=FORWARD, headline=True),
+    Row(GridSample(**_FLOW, element="f16"), limits=FORWARD),
+    Row(GridSample(**_FLOW, element="bf16"), limits=FORWARD),
+    Row(GridSample(**_FLOW, element="f64"), limits=FORWARD),
+    Row(GridSample(**_FLOW, kind="random"), limits=FORWARD),
+    Row(GridSample(**_RGB), limits=FORWARD),
+    Row(GridSample(**_DEEP), limits=FORWARD),
+    Row(GridSample(**_TRI_PLANES), limits=FORWARD),
+    Row(GridSample(**_DETR), limits=FORWARD),
+    Row(GridSample(**_ONE_POINT), limits=FORWARD),
+)
+
+_CPU_FLOW: dict[str, Any] = dict(n=2, c=32, ih=128, iw=128, oh=128, ow=128)
+_TWICE_AS_FAST = (Limit("peer", 0.5),)
+
+CPU = (
+    on_cpu(GridSampleBackward(**_CPU_FLOW), _TWICE_AS_FAST),
+    on_cpu(GridSampleBackward(**_CPU_FLOW, kind="random"), _TWICE_AS_FAST),
+    on_cpu(GridSampleBackward(**_CPU_FLOW, element="bf16"), _TWICE_AS_FAST),
+    on_cpu(GridSample(**_CPU_FLOW), NO_SLOWER),
+)

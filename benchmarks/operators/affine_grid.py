@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
+from benchmarks.harness.case import Case, FrameworkCall, Part, Row, on_cpu
+from benchmarks.harness.draw import Draw
 from pybaracuda import (
     AffineGridBackwardDescriptor,
     AffineGridBackwardPlan,
@@ -15,9 +17,6 @@ from pybaracuda import (
 )
 from verify.definitions import affine_grid as definitions
 from verify.dtypes import Array
-
-from .case import Case, FrameworkCall, Part
-from .draw import Draw
 
 C = TypeVar("C", bound="_AffineGrid")
 
@@ -115,3 +114,19 @@ class AffineGridBackward(_AffineGrid):
 
     def small(self) -> Case:
         return self._small()
+
+
+# ---- rows
+
+ORDER = 60
+
+CUDA = (
+    Row(AffineGridBackward(n=8, rows=512, columns=512)),
+    Row(AffineGrid(n=8, rows=512, columns=512)),
+)
+
+
+CPU = (
+    on_cpu(AffineGridBackward(n=8, rows=128, columns=128)),
+    on_cpu(AffineGrid(n=8, rows=128, columns=128)),
+)

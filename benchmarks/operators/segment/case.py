@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.harness.case import Case, FrameworkCall, JaxCall, Part
+from benchmarks.harness.draw import Draw
 from pybaracuda import (
     PlanPreference,
     SegmentDescriptor,
@@ -21,9 +23,7 @@ from pybaracuda._plan import Plan
 from verify.definitions.segment import DEFINITIONS
 from verify.dtypes import Array, dtype_of
 
-from . import segment_draw, segment_peers
-from .case import Case, FrameworkCall, JaxCall, Part
-from .draw import Draw
+from . import data, peers
 
 FORMS = ("unsorted", "sorted", "csr")
 # So many columns are held against their definition.
@@ -96,7 +96,7 @@ class Segment(Case):
                 yield tensor, descriptor.tensor_shape(tensor), types.get(tensor.dtype, tensor.dtype)
 
     def inputs(self, draw: Draw) -> dict[str, Array]:
-        ids = segment_draw.draw_ids(self.ids, self.rows, self.segments, draw.rng)
+        ids = data.draw_ids(self.ids, self.rows, self.segments, draw.rng)
         if self.form != "unsorted":
             ids.sort()
         found: dict[str, Array] = {}
@@ -107,18 +107,18 @@ class Segment(Case):
 
     def _draw(self, name: str, shape: tuple[int, ...], draw: Draw, ids: Array, drawn: Mapping[str, Array]) -> Array:
         if name in _INDICES:
-            return segment_draw.offsets_of(ids, self.segments) if self.form == "csr" else ids
+            return data.offsets_of(ids, self.segments) if self.form == "csr" else ids
         if name == "arg":
-            return segment_draw.draw_arg(draw, self.columns, ids, self.segments)
+            return data.draw_arg(draw, self.columns, ids, self.segments)
         if name == "output":
             if self.operation == "softmax_backward":
-                return segment_draw.draw_softmax(draw, shape, self.element, ids, self.segments)
-            answer = segment_draw.product_of if self.operation == "prod_backward" else segment_draw.logsumexp_of
+                return data.draw_softmax(draw, shape, self.element, ids, self.segments)
+            answer = data.product_of if self.operation == "prod_backward" else data.logsumexp_of
             return answer(drawn["input"], ids, self.segments)
         if name == "input" and self.operation.startswith("prod"):
-            return segment_draw.factors(draw, shape, self.element)
+            return data.factors(draw, shape, self.element)
         if name == "input" and "even" in self.operation:
-            return segment_draw.with_ties(draw, shape, self.element)
+            return data.with_ties(draw, shape, self.element)
         return draw.normal(shape, self.element)
 
     def outputs(self) -> dict[str, tuple[tuple[int, ...], str]]:
@@ -157,18 +157,18 @@ class Segment(Case):
 
     def torch_calls(self, torch: Any, given: Mapping[str, Any]) -> dict[str, FrameworkCall]:
         if self.empty_value is not None:
-            return segment_peers.torch_calls_with_empty(given, self.operation, self.empty_value)
-        return segment_peers.torch_calls(torch, given, self.operation, self.form, self.rows, self.segments)
+            return peers.torch_calls_with_empty(given, self.operation, self.empty_value)
+        return peers.torch_calls(torch, given, self.operation, self.form, self.rows, self.segments)
 
     def cupy_calls(self, cupy: Any, given: Mapping[str, Any]) -> dict[str, FrameworkCall]:
         if self.empty_value is not None:
             return {}
-        return segment_peers.cupy_calls(cupy, given, self.operation, self.form)
+        return peers.cupy_calls(cupy, given, self.operation, self.form)
 
     def jax_call(self, jax: Any) -> JaxCall | None:
         if self.empty_value is not None:
             return None
-        return segment_peers.jax_call(jax, self.operation, self.form, self.segments)
+        return peers.jax_call(jax, self.operation, self.form, self.segments)
 
     def small(self) -> Case:
         return replace(self, rows=200, columns=3, segments=30)

@@ -7,9 +7,8 @@ import math
 
 import numpy as np
 
+from benchmarks.harness.draw import Draw
 from verify.dtypes import Array, dtype_of
-
-from .draw import Draw
 
 # How many segments have rows where few do.
 _FEW = 64

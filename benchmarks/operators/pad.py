@@ -10,13 +10,12 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from benchmarks.harness.case import COPY, FORWARD, NEAR_COPY, Case, FrameworkCall, JaxCall, Limit, Part, Row, on_cpu
+from benchmarks.harness.draw import Draw
 from pybaracuda import PadBackwardDescriptor, PadBackwardPlan, PadDescriptor, PadPlan
 from verify.bounds import exact
 from verify.definitions import pad as definitions
 from verify.dtypes import Array, dtype_of
-
-from .case import Case, FrameworkCall, JaxCall, Part
-from .draw import Draw
 
 # So many of the arrays over the padded axes are held against their definition.
 _PLANES = 4
@@ -235,3 +234,60 @@ class PadBackward(_Pad):
 
     def small(self) -> Case:
         return self._small()
+
+
+# ---- rows
+
+ORDER = 30
+
+# Pure copies of small planes, copies that add at the edges, and those of small planes.
+_SMALL_COPY = (Limit("copy", 1.2),)
+_FOLD_COPY = (Limit("copy", 1.06),)
+_SMALL_FOLD_COPY = (Limit("copy", 1.3),)
+
+_IMAGES: dict[str, Any] = dict(shape=(8, 64, 512, 512), width=3)
+_SMALL_PLANES: dict[str, Any] = dict(shape=(256, 512, 14, 14), width=1)
+_VOLUMES: dict[str, Any] = dict(shape=(4, 32, 32, 64, 128), width=1, axes=3)
+# Feature maps of a network's last and first stage, and images a quarter as large.
+_LAST_STAGE: dict[str, Any] = dict(shape=(128, 512, 7, 7), width=1)
+_FIRST_STAGE: dict[str, Any] = dict(shape=(16, 64, 56, 56), width=1)
+_QUARTER_IMAGES: dict[str, Any] = dict(shape=(8, 64, 256, 256), width=3)
+# Moved by a few pixels, as augmentation does; and 8-bit pictures, which it works on.
+_SHIFTED: dict[str, Any] = dict(shape=(8, 64, 256, 256), width=-3, after=3)
+_PICTURES: dict[str, Any] = dict(shape=(256, 3, 224, 224), width=4, element="b8")
+# Those whose gradient adds up.
+_FOLDS = ("reflect", "replicate", "circular", "symmetric")
+
+CUDA = (
+    Row(PadBackward(**_IMAGES), limits=COPY, headline=True),
+    Row(PadBackward(**_IMAGES, element="f16"), limits=COPY),
+    Row(PadBackward(**_SMALL_PLANES, element="bf16"), limits=_SMALL_COPY, headline=True),
+    Row(PadBackward(**_VOLUMES, element="f64"), limits=COPY),
+    *(Row(PadBackward(**_IMAGES, mode=mode), limits=_FOLD_COPY, headline=True) for mode in _FOLDS),
+    *(Row(PadBackward(**_LAST_STAGE, mode=mode), limits=_SMALL_FOLD_COPY) for mode in _FOLDS),
+    *(Row(PadBackward(**_FIRST_STAGE, mode=mode), limits=_SMALL_FOLD_COPY) for mode in _FOLDS),
+    Row(PadBackward(**_SHIFTED)),
+    Row(Pad(**_IMAGES)),
+    Row(Pad(**_SMALL_PLANES, element="bf16")),
+    *(Row(Pad(**_QUARTER_IMAGES, mode=mode), limits=FORWARD) for mode in _FOLDS),
+    Row(Pad(**_SHIFTED)),
+    Row(Pad(**_PICTURES), limits=FORWARD),
+)
+
+_CPU_IMAGES: dict[str, Any] = dict(shape=(8, 32, 128, 128), width=1)
+_CPU_SHIFTED: dict[str, Any] = dict(shape=(8, 32, 128, 128), width=-3, after=3)
+_THRICE_PYTORCH = (Limit("peer", 1 / 3, "PyTorch"),)
+
+CPU = (
+    on_cpu(PadBackward(**_CPU_IMAGES), NEAR_COPY),
+    on_cpu(PadBackward(**_CPU_IMAGES, element="bf16"), NEAR_COPY),
+    on_cpu(PadBackward(**_CPU_IMAGES, mode="reflect"), _THRICE_PYTORCH),
+    on_cpu(PadBackward(**_CPU_IMAGES, mode="replicate"), _THRICE_PYTORCH),
+    on_cpu(PadBackward(**_CPU_IMAGES, mode="circular"), (Limit("peer", 1 / 8, "PyTorch"),)),
+    on_cpu(PadBackward(**_CPU_IMAGES, mode="symmetric")),
+    on_cpu(PadBackward(**_CPU_SHIFTED)),
+    *(on_cpu(Pad(**_CPU_IMAGES, mode=mode)) for mode in ("constant", *_FOLDS)),
+    on_cpu(Pad(**_CPU_SHIFTED)),
+    on_cpu(Pad(**_CPU_IMAGES, element="b8")),
+    on_cpu(Pad(**_CPU_IMAGES, element="b32")),
+)

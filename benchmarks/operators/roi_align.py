@@ -10,6 +10,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from benchmarks.harness.case import FORWARD, NO_SLOWER, Case, FrameworkCall, Part, Row, on_cpu, us
+from benchmarks.harness.draw import Draw
 from pybaracuda import (
     RoiAlignBackwardDescriptor,
     RoiAlignBackwardPlan,
@@ -18,9 +20,6 @@ from pybaracuda import (
 )
 from verify.definitions import roi_align as definitions
 from verify.dtypes import Array, dtype_of
-
-from .case import Case, FrameworkCall, Part
-from .draw import Draw
 
 # What is held against float64: so many channels of one image and, forward, so many of its boxes.
 _CHANNELS, _BOXES = 2, 64
@@ -199,3 +198,38 @@ class RoiAlignBackward(_RoiAlign):
 
     def small(self) -> Case:
         return self._small()
+
+
+# ---- rows
+
+ORDER = 10
+
+# A detector's finest pyramid level, a backbone's last but one stage, and boxes that all lie on one small map.
+_P2: dict[str, Any] = dict(n=2, c=256, h=200, w=304, boxes=1024, low=16, high=224, scale=1 / 4)
+_C4: dict[str, Any] = dict(n=2, c=1024, h=50, w=76, boxes=512, low=32, high=512, scale=1 / 16, bins=14)
+_HOT: dict[str, Any] = dict(n=1, c=256, h=32, w=32, boxes=1024, low=128, high=256, scale=1 / 8)
+
+CUDA = (
+    Row(RoiAlignBackward(**_P2), limits=us(112), headline=True),
+    Row(RoiAlignBackward(**_P2, sampling_ratio=0), limits=us(120), headline=True),
+    Row(RoiAlignBackward(**_C4), limits=us(320), headline=True),
+    Row(RoiAlignBackward(**_HOT), limits=us(100), headline=True),
+    Row(RoiAlignBackward(**_P2, element="f16"), limits=us(90), headline=True),
+    Row(RoiAlignBackward(**_P2, element="bf16"), limits=us(90)),
+    Row(RoiAlignBackward(**_P2, element="f64"), limits=us(260)),
+    Row(RoiAlign(**_P2), limits=FORWARD, headline=True),
+    Row(RoiAlign(**_P2, sampling_ratio=0), limits=FORWARD),
+    Row(RoiAlign(**_C4), limits=FORWARD),
+    Row(RoiAlign(**_HOT), limits=FORWARD),
+    Row(RoiAlign(**_P2, element="f16"), limits=FORWARD),
+    Row(RoiAlign(**_P2, element="bf16"), limits=FORWARD),
+    Row(RoiAlign(**_P2, element="f64"), limits=FORWARD),
+)
+
+_CPU_MAP: dict[str, Any] = dict(n=1, c=64, h=100, w=152, boxes=256, low=16, high=224, scale=1 / 4)
+
+CPU = (
+    on_cpu(RoiAlignBackward(**_CPU_MAP), us(3000, "")),
+    on_cpu(RoiAlignBackward(**_CPU_MAP, element="bf16")),
+    on_cpu(RoiAlign(**_CPU_MAP), NO_SLOWER),
+)

@@ -9,17 +9,16 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from benchmarks.harness.case import COPY, FORWARD, NEAR_COPY, NO_SLOWER, Case, FrameworkCall, JaxCall, Part, Row, on_cpu
+from benchmarks.harness.draw import Draw
 from pybaracuda import (
     DequantizePerChannelBackwardDescriptor,
     DequantizePerChannelBackwardPlan,
     DequantizePerChannelDescriptor,
     DequantizePerChannelPlan,
 )
-from verify.definitions import quantize as definitions
+from verify.definitions import dequantize as definitions
 from verify.dtypes import Array, dtype_of
-
-from .case import Case, FrameworkCall, JaxCall, Part
-from .draw import Draw
 
 # So many channels are held against their definition.
 _CHANNELS = 4
@@ -141,3 +140,31 @@ class DequantizeBackward(_Dequantize):
 
     def small(self) -> Case:
         return self._small()
+
+
+# ---- rows
+
+ORDER = 50
+
+_ACTIVATIONS: dict[str, Any] = dict(shape=(32, 256, 128, 128), axis=1)
+_WEIGHTS: dict[str, Any] = dict(shape=(8192, 8192), axis=0)
+_LAST_AXIS: dict[str, Any] = dict(shape=(8192, 8192), axis=1)
+
+CUDA = (
+    Row(DequantizeBackward(**_ACTIVATIONS), limits=COPY, headline=True),
+    Row(DequantizeBackward(**_ACTIVATIONS, element="bf16"), limits=COPY, headline=True),
+    Row(DequantizeBackward(**_WEIGHTS, element="f16"), limits=COPY, headline=True),
+    Row(DequantizeBackward(**_LAST_AXIS), limits=COPY, headline=True),
+    Row(Dequantize(**_ACTIVATIONS), limits=FORWARD),
+    Row(Dequantize(**_ACTIVATIONS, element="bf16"), limits=FORWARD, headline=True),
+    Row(Dequantize(**_WEIGHTS, element="f16"), limits=FORWARD),
+    Row(Dequantize(**_LAST_AXIS), limits=FORWARD),
+)
+
+_CPU_ACTIVATIONS: dict[str, Any] = dict(shape=(8, 64, 128, 128), axis=1)
+
+CPU = (
+    on_cpu(DequantizeBackward(**_CPU_ACTIVATIONS), NEAR_COPY),
+    on_cpu(DequantizeBackward(**_CPU_ACTIVATIONS, element="bf16"), NEAR_COPY),
+    on_cpu(Dequantize(**_CPU_ACTIVATIONS), NO_SLOWER),
+)

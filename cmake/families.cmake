@@ -1,0 +1,30 @@
+# SPDX-License-Identifier: Apache-2.0
+# Adds the sources of every family of operators: each folder of native/ops is one, and their layers are called alike.
+
+# There is no list to keep: what the ABI table has and the build has not, or the other way round, fails to compile or to
+# link. Every build looks whether there is a new folder.
+file(GLOB families CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR}/native/ops ${PROJECT_SOURCE_DIR}/native/ops/*)
+
+# Appends to `list` those of the remaining files that the family has; without any of them the configuration ends.
+function(baracuda_family_sources list family)
+  set(found)
+  foreach(file IN LISTS ARGN)
+    if(EXISTS ${PROJECT_SOURCE_DIR}/native/ops/${family}/${file})
+      list(APPEND found native/ops/${family}/${file})
+    endif()
+  endforeach()
+  if(NOT found)
+    list(JOIN ARGN " or " wanted)
+    message(FATAL_ERROR "The family ${family} lacks a source: add native/ops/${family}/${wanted}")
+  endif()
+  set(${list} ${${list}} ${found} PARENT_SCOPE)
+endfunction()
+
+foreach(family IN LISTS families)
+  baracuda_family_sources(BARACUDA_SHARED_SOURCES ${family} abi.cc)
+  baracuda_family_sources(BARACUDA_SHARED_SOURCES ${family} problem.cc)
+  baracuda_family_sources(BARACUDA_CPU_KERNELS ${family} cpu.cc cpu/dispatch.cc)
+  # One file, or two halves where kernels take minutes to compile.
+  baracuda_family_sources(BARACUDA_CUDA_SOURCES ${family}
+    cuda.cu cuda/dispatch.cu cuda/by_row.cu cuda/by_segment.cu)
+endforeach()

@@ -1,0 +1,179 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which path a call took, as the library says it: known problems of every family take the paths that are made for them.
+
+The problems are the smallest that tell paths apart; what calls a path is for stands at the head of its family's
+dispatch file.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import pybaracuda
+from pybaracuda import _library
+
+Make = Callable[[Any], Any]
+Pad = int | tuple[int, int]
+IDS = np.array([2, 0, 2, 1, 0], np.int32)
+
+
+def ones(*shape: int, dtype: Any = np.float32) -> Any:
+    return np.ones(shape, dtype)
+
+
+def boxes(count: int = 1) -> Any:
+    return np.tile(np.array([[0, 4, 4, 40, 36]], np.float32), (count, 1))
+
+
+def roi_backward(side: int, count: int = 1) -> Make:
+    return lambda place: pybaracuda.roi_align_backward(
+        place(ones(count, 4, side, side)), place(boxes(count)), (1, 4, 64, 64), sampling_ratio=2
+    )
+
+
+def roi_forward(side: int) -> Make:
+    return lambda place: pybaracuda.roi_align(place(ones(1, 4, 64, 64)), place(boxes()), (side, side))
+
+
+def grid_backward(channels: int, size: int = 16, samples: int = 32) -> Make:
+    return lambda place: pybaracuda.grid_sample_backward(
+        place(ones(1, channels, samples, samples)),
+        place(ones(1, channels, size, size)),
+        place(np.zeros((1, samples, samples, 2), np.float32)),
+    )
+
+
+def grid_forward(channels: int, dtype: Any = np.float32) -> Make:
+    return lambda place: pybaracuda.grid_sample(
+        place(ones(1, channels, 16, 16, dtype=dtype)), place(np.zeros((1, 8, 8, 2), dtype))
+    )
+
+
+def pad(shape: tuple[int, ...], pads: tuple[Pad, Pad], mode: str = "constant", dtype: Any = np.float32) -> Make:
+    return lambda place: pybaracuda.pad(place(ones(*shape, dtype=dtype)), *pads, mode=mode)
+
+
+def pad_backward(shape: tuple[int, ...], pads: tuple[Pad, Pad], mode: str) -> Make:
+    return lambda place: pybaracuda.pad_backward(place(ones(*shape)), *pads, mode=mode)
+
+
+def dequantize(inner: int) -> Make:
+    return lambda place: pybaracuda.dequantize_per_channel(
+        place(ones(2, 8, inner, dtype=np.int8)), place(ones(8)), place(ones(8, dtype=np.int32)), 1
+    )
+
+
+def segment_sum(ids: Any, segments: int = 3, **options: Any) -> Make:
+    return lambda place: pybaracuda.segment_sum(place(ones(5, 3)), place(ids), segments, **options)
+
+
+CPU = {
+    "roi_align": (roi_forward(7), "bins"),
+    "roi_align_backward": (roi_backward(7), "tiles"),
+    "roi_align_backward, no boxes": (roi_backward(7, 0), "zeros"),
+    "grid_sample": (grid_forward(3), "samples"),
+    "grid_sample_backward, 3 channels": (grid_backward(3), "narrow tiles"),
+    "grid_sample_backward, 4 channels": (grid_backward(4), "narrow tiles"),
+    "grid_sample_backward, 5 channels": (grid_backward(5), "tiles"),
+    "grid_sample_backward, no samples": (grid_backward(3, samples=0), "zeros"),
+    "affine_grid": (lambda place: pybaracuda.affine_grid(place(ones(1, 2, 3)), (1, 1, 4, 4)), "rows"),
+    "affine_grid_backward": (
+        lambda place: pybaracuda.affine_grid_backward(place(ones(1, 4, 4, 2)), (1, 1, 4, 4)),
+        "chunks",
+    ),
+    "pad": (pad((4, 8), (1, 1)), "dense rows"),
+    "pad, large": (pad((6, 1 << 20), (1, 1)), "streamed rows"),
+    "pad, strided": (
+        lambda place: pybaracuda.pad(place(ones(4, 8))[:, ::2], 1, 1),
+        "strided rows",
+    ),
+    "pad_backward": (pad_backward((8, 12), (2, 2), "reflect"), "dense rows"),
+    "dequantize, long runs": (dequantize(256), "runs"),
+    "dequantize, short runs": (dequantize(255), "blocks"),
+    "dequantize, runs of one": (dequantize(1), "channels"),
+    "segment_sum": (segment_sum(IDS), "list"),
+    "segment_sum, sorted ids": (segment_sum(np.sort(IDS), indices_are_sorted=True), "presorted"),
+    "segment_sum_backward": (
+        lambda place: pybaracuda.segment_sum_backward(place(ones(3, 3)), place(IDS)),
+        "map",
+    ),
+}
+
+CUDA = {
+    "roi_align": (roi_forward(7), "windows"),
+    "roi_align, 33 bins a side": (roi_forward(33), "columns"),
+    "roi_align_backward": (roi_backward(7), "tiles"),  # of compute capability 9.0 and above
+    "roi_align_backward, 17 bins a side": (roi_backward(17), "pixels"),
+    "grid_sample, f64": (grid_forward(64, np.float64), "samples"),
+    "grid_sample_backward, 3 channels": (grid_backward(3), "narrow tiles"),
+    "grid_sample_backward, no samples": (grid_backward(3, samples=0), "zeros"),
+    "affine_grid": (CPU["affine_grid"][0], "narrow index"),
+    "affine_grid_backward": (CPU["affine_grid_backward"][0], "chunks"),
+    "pad, short rows": (pad((64, 6), ((0, 1), (0, 1))), "short rows"),
+    "pad, filled": (pad((64, 1021), ((0, 1), (0, 2))), "filled rows"),
+    "pad, folded": (pad((64, 1021), ((0, 1), (0, 2)), "reflect"), "folded rows"),
+    "dequantize, runs": (dequantize(256), "two channels a vector"),
+    "dequantize, short runs": (dequantize(2), "any channels"),
+    "segment_sum": (segment_sum(IDS), "list"),
+    "segment_sum, sorted ids": (segment_sum(np.sort(IDS), indices_are_sorted=True), "presorted"),
+    "segment_sum_backward": (CPU["segment_sum_backward"][0], "map"),
+    "segment_max": (lambda place: pybaracuda.segment_max(place(ones(5, 3)), place(IDS), 3), "table"),
+}
+
+
+@pytest.mark.parametrize("name", list(CPU))
+def test_known_problems_take_their_path_on_the_cpu(name: str) -> None:
+    call, path = CPU[name]
+    call(np.asarray)
+    assert pybaracuda.last_path("cpu") == path
+
+
+@pytest.mark.parametrize("name", list(CUDA))
+def test_known_problems_take_their_path_on_a_gpu(name: str) -> None:
+    if _library.backend_problem("cuda"):
+        pytest.skip("no CUDA")
+    torch = pytest.importorskip("torch", reason="no torch")
+    call, path = CUDA[name]
+    if name == "roi_align_backward" and torch.cuda.get_device_capability() < (9, 0):
+        path = "pixels"
+    call(lambda array: torch.from_numpy(np.ascontiguousarray(array)).cuda())
+    assert pybaracuda.last_path("cuda") == path
+
+
+def test_what_a_thread_has_not_called_it_is_not_told() -> None:
+    CPU["segment_sum"][0](np.asarray)
+    seen: list[str] = []
+
+    def other() -> None:
+        seen.append(pybaracuda.last_path("cpu"))
+        CPU["pad"][0](np.asarray)
+        seen.append(pybaracuda.last_path("cpu"))
+
+    thread = threading.Thread(target=other)
+    thread.start()
+    thread.join()
+    assert seen == ["", "dense rows"]
+    assert pybaracuda.last_path("cpu") == "list"
+
+
+def test_calls_that_do_nothing_take_no_path_and_calls_that_fail_leave_the_last() -> None:
+    call = CPU["segment_sum"][0]
+    call(np.asarray)
+    with pytest.raises(pybaracuda.InvalidProblemError):
+        pybaracuda.roi_align(ones(1, 1, 4, 4), boxes(), (-1, 1))
+    library = pybaracuda.raw("cpu")
+    assert library.baracuda_kernels_roi_align_f32_run(*[-1] * 7, 1.0, 2, 1, None, None, None, None, 0, None) == 2
+    assert library.baracuda_kernels_roi_align_f32_workspace_size(1, 1, 4, 4, 1, 1, 1, 1.0, 2, 1) > 0
+    assert pybaracuda.last_path("cpu") == "list"
+    assert pybaracuda.roi_align(ones(1, 1, 4, 4), boxes(0), (1, 1)).size == 0
+    assert pybaracuda.last_path("cpu") == ""
+
+
+def test_unknown_backends_are_refused() -> None:
+    with pytest.raises(ValueError, match="backend is 'tpu'"):
+        pybaracuda.last_path("tpu")

@@ -26,7 +26,7 @@ def test_generated_files_are_fresh() -> None:
 @pytest.fixture
 def copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The generated files in a tree of their own, which the generator takes for the repository."""
-    for path in (*generate.generated_files(), ROOT / "README.md"):
+    for path in (*generate.generated_files(), *generate.pages()):
         target = tmp_path / path.relative_to(ROOT)
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(path, target)
@@ -59,10 +59,11 @@ def test_stray_file_is_found(copy: Path) -> None:
     assert generate.check() == ["native/abi/roi_pool_by_hand.h: not in the spec"]
 
 
-def test_readme_table_by_hand_is_found(copy: Path) -> None:
-    readme = copy / "README.md"
-    readme.write_text(readme.read_text().replace("| `roi_align`, ", "| `roi_pool`, ", 1))
-    assert generate.check() == ["README.md: its table of operators is out of date"]
+@pytest.mark.parametrize("name", ["README.md", "docs/operators.md"])
+def test_table_of_operators_by_hand_is_found(copy: Path, name: str) -> None:
+    page = copy / name
+    page.write_text(page.read_text().replace("| `roi_align`", "| `roi_line`", 1))
+    assert generate.check() == [f"{name}: its table of operators is out of date"]
 
 
 def test_changed_table_is_found(copy: Path) -> None:
@@ -72,6 +73,7 @@ def test_changed_table_is_found(copy: Path) -> None:
     assert "include/baracuda_kernels.h: out of date" in said
     assert "pybaracuda/_abi.py: out of date" in said
     assert "README.md: its table of operators is out of date" in said
+    assert "docs/operators.md: its table of operators is out of date" in said
 
 
 @pytest.mark.parametrize("backend", ["cpu", "cuda"])

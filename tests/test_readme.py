@@ -14,7 +14,7 @@ import pytest
 
 import pybaracuda
 from pybaracuda import _abi
-from tools.abi.readme_table import readme_table
+from tools.abi.operator_tables import readme_table, whole_table
 from tools.abi.spec import OPERATORS
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -38,6 +38,16 @@ def test_example_is_the_tested_file(language: str) -> None:
     assert shown[1] == marked_part(path)
 
 
+def test_readme_is_read_in_two_minutes() -> None:
+    # What does not fit has a page, and the page a line in the README.
+    assert len(README.splitlines()) <= 150
+    assert not [
+        page.name
+        for page in (ROOT / "docs").glob("*.md")
+        if f"\n- [docs/{page.name}](docs/{page.name}): " not in README
+    ]
+
+
 def test_python_example_runs() -> None:
     # The package under test, be it the source tree's or an installed one.
     folders = [str(Path(pybaracuda.__file__).parent.parent), os.environ.get("PYTHONPATH", "")]
@@ -53,11 +63,35 @@ def test_python_example_runs() -> None:
     assert run.stdout == wanted[1] + "\n"
 
 
+def table_of(name: str) -> str:
+    """What stands between the markers of a page."""
+    text = (ROOT / name).read_text(encoding="utf-8")
+    (shown,) = re.findall(r"<!-- operators-begin -->\n(.*?)<!-- operators-end -->", text, re.DOTALL)
+    return str(shown)
+
+
+def test_readme_names_every_family() -> None:
+    shown = table_of("README.md")
+    assert shown == readme_table(OPERATORS)
+    rows = shown.splitlines()[2:]
+    assert len(rows) == len({operator.family for operator in OPERATORS})
+    assert sum(int(row.split("|")[2]) for row in rows) == sum(name.endswith("_backward") for name in _abi.OPERATORS)
+    for name in _abi.OPERATORS:
+        if not name.endswith("_backward"):
+            written = [row for row in rows if f"`{name}`" in row or _begins(row, name)]
+            assert written, name
+
+
+def _begins(row: str, name: str) -> bool:
+    """Whether a row names an operator by its family's prefix and the rest of its name."""
+    found = re.match(r"\| `(\w+_)` ([\w, ]+)", row)
+    return found is not None and name.removeprefix(found[1]) in found[2].rstrip(", ").split(", ")
+
+
 def test_operator_table_is_the_abi() -> None:
-    shown = re.search(r"<!-- operators-begin -->\n(.*?)<!-- operators-end -->", README, re.DOTALL)
-    assert shown is not None
-    assert shown[1] == readme_table(OPERATORS)
-    rows = [line.split("|") for line in shown[1].splitlines()[2:]]
+    shown = table_of("docs/operators.md")
+    assert shown == whole_table(OPERATORS)
+    rows = [line.split("|") for line in shown.splitlines()[2:]]
     for operator in _abi.OPERATORS.values():
         (dtypes,) = (row[2] for row in rows if f"`{operator.name}`" in row[1])
         used = {token for variant in operator.variants.values() for token in variant.types.values()}

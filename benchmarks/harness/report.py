@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import textwrap
+from collections.abc import Sequence
 
 from .place import FEWEST_REPEATS
 from .results import Contestant, HostResult, Result, RowResult
@@ -140,18 +141,21 @@ _EVERY_COLUMN = (
     "its bits",
     "target",
 )
-_FEW_COLUMNS = ("case", "light", "ours", "of light", "bits", "best peer", "ratio", "its bits")
+_FEW_COLUMNS = ("case", "ours", "of light", "bits", "best peer", "ratio", "its bits")
+# What may be a best peer, by the names of packages.
+_PEERS = ("torch", "torchvision", "torch_scatter", "jax", "cupy", "cupy-cuda12x", "cupy-cuda13x")
 _LEFT = ("case", "bits", "its bits", "target")
 
 
-def table(result: Result, headlines_only: bool) -> str:
-    """The rows in Markdown, microseconds throughout; the headlines have fewer columns."""
-    columns = _FEW_COLUMNS if headlines_only else _EVERY_COLUMN
+def table(result: Result, names: Sequence[str] | None = None) -> str:
+    """Every row in Markdown, microseconds throughout; or those of these names, in this order, with fewer columns."""
+    columns = _EVERY_COLUMN if names is None else _FEW_COLUMNS
+    known = {row.name: row for row in result.rows}
+    rows = result.rows if names is None else [known[name] for name in names if name in known]
     text = [" | ".join(columns), "|".join("---" if column in _LEFT else "---:" for column in columns)]
-    for row in result.rows:
-        if row.headline or not headlines_only:
-            cells = _markdown_cells(result, row)
-            text.append(" | ".join(cells.get(column, "") for column in columns))
+    for row in rows:
+        cells = _markdown_cells(result, row)
+        text.append(" | ".join(cells.get(column, "") for column in columns))
     return "\n".join(f"| {line} |" for line in text)
 
 
@@ -180,6 +184,19 @@ def host_table(result: Result) -> str:
         name = f"{host.name} ({host.note})" if host.note else host.name
         text.append(f"| {name} | {host.timing.us:.2f} | {beyond} | {target} |")
     return "\n".join(text)
+
+
+def short_origin(result: Result) -> str:
+    """Where the figures came from, in one sentence."""
+    given = result.origin
+    driver = f", driver {given['driver']}" if given["driver"] else ""
+    peers = ", ".join(f"{name} {version}" for name, version in given["versions"].items() if name in _PEERS)
+    beside = f" beside {peers}" if peers else ""
+    return _paragraph(
+        f"Microseconds (medians, caches flushed) on {given['device']}{driver}, {given['date'][:10]}, pybaracuda "
+        f"{given['versions']['pybaracuda']}{beside}; of light: the part of the time that the bytes alone would take; "
+        "bits: whether repeats gave the same."
+    )
 
 
 def origin(result: Result) -> str:
@@ -217,6 +234,14 @@ INPUTS = _paragraph(
     exponent 1, so that the hottest of 100,000 segments has 8 % of the rows; half or all on one id, and 64 ids that lie
     anywhere. Segments: unsorted_segment_* takes ids in any order, segment_* ascending ones, segment_csr_* offsets; rows
     of products are near 1, where even ties are split they are quarters. bw: gradient, fw: forward."""
+)
+HOW_TO_RUN = _paragraph(
+    """sets everything up, then times and checks every operator beside every peer that can be imported (PyTorch,
+    torchvision, JAX, CuPy, a plain copy; any library with the same ABI as `--lib NAME=path.so`) in one run: on the GPU
+    when there is one, else, or with `--cpu`, on the CPU. `--with-peers` installs PyTorch and JAX first. With another
+    Python that has its own peers, run `python benchmarks/run.py`. `--help` lists the options, `--list` the rows, and
+    `--json benchmarks/results` makes a file like those that the tables below are of. [NOTES.md](NOTES.md) is the log of
+    what was tried."""
 )
 LEGEND = _paragraph(
     """Microseconds. bytes: what must be read and written at least. light: their time at the measured copy rate. copy: a

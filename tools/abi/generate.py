@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes all that repeats the ABI table: header, argument blocks, Python tables, symbol lists, the README's table.
+"""Writes all that repeats the ABI table: header, argument blocks, Python tables, symbol lists, the pages' tables.
 
 python3 tools/abi/generate.py            write the files
 python3 tools/abi/generate.py --check    fail if a file is missing, edited by hand or out of date
@@ -19,8 +19,8 @@ sys.path.insert(0, str(ROOT))
 from tools.abi.blocks import block_file, by_folder  # noqa: E402
 from tools.abi.header import header  # noqa: E402
 from tools.abi.model import Operator  # noqa: E402
+from tools.abi.operator_tables import TABLES, with_table  # noqa: E402
 from tools.abi.python_tables import python_tables  # noqa: E402
-from tools.abi.readme_table import with_table  # noqa: E402
 from tools.abi.spec import OPERATORS  # noqa: E402
 from tools.abi.symbol_lists import symbol_lists  # noqa: E402
 
@@ -60,6 +60,12 @@ def seal_problem(path: Path) -> str | None:
     return None
 
 
+def pages(operators: Sequence[Operator] = OPERATORS) -> dict[Path, str]:
+    """The pages that have a table of operators among text by hand, as they must be."""
+    paths = {name: ROOT / name for name in TABLES}
+    return {path: with_table(name, path.read_text(encoding="utf-8"), operators) for name, path in paths.items()}
+
+
 def check(operators: Sequence[Operator] = OPERATORS) -> list[str]:
     """Every reason why the generated files are not what the spec says."""
     problems = []
@@ -73,9 +79,11 @@ def check(operators: Sequence[Operator] = OPERATORS) -> list[str]:
             problem = f"{path.relative_to(ROOT)}: out of date"
         if problem is not None:
             problems.append(problem)
-    readme = ROOT / "README.md"
-    if readme.read_text(encoding="utf-8") != with_table(readme.read_text(encoding="utf-8"), operators):
-        problems.append("README.md: its table of operators is out of date")
+    problems += [
+        f"{path.relative_to(ROOT)}: its table of operators is out of date"
+        for path, text in pages(operators).items()
+        if path.read_text(encoding="utf-8") != text
+    ]
     strays = {p for p in (ROOT / "native/abi").glob("*.h") if p not in expected}
     problems += [f"{p.relative_to(ROOT)}: not in the spec" for p in sorted(strays)]
     return problems
@@ -88,8 +96,7 @@ def main() -> int:
         problems = check()
         print("\n".join(problems) if problems else "generated files are fresh")
         return 1 if problems else 0
-    readme = ROOT / "README.md"
-    for path, text in {**generated_files(), readme: with_table(readme.read_text(encoding="utf-8"), OPERATORS)}.items():
+    for path, text in {**generated_files(), **pages()}.items():
         path.parent.mkdir(parents=True, exist_ok=True)
         if not path.exists() or path.read_text() != text:
             path.write_text(text)

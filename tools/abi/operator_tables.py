@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes the README's table of operators: those of one family that have the same dtypes share a row."""
+"""Writes the tables of operators: docs/operators.md names each one, the README has a line for each family."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import takewhile
 
 from tools.abi.model import Operator
 
@@ -23,8 +24,8 @@ def _dtypes(operator: Operator) -> str:
     return text
 
 
-def readme_table(operators: Sequence[Operator]) -> str:
-    """The lines between the markers."""
+def whole_table(operators: Sequence[Operator]) -> str:
+    """docs/operators.md's: operators of one family that have the same dtypes share a row."""
     rows: dict[tuple[str, str], list[str]] = {}
     for operator in operators:
         rows.setdefault((operator.family, _dtypes(operator)), []).append(f"`{operator.name}`")
@@ -33,10 +34,40 @@ def readme_table(operators: Sequence[Operator]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def with_table(readme: str, operators: Sequence[Operator]) -> str:
-    """A README's text with its table as it must be."""
-    before, _, rest = readme.partition(BEGIN)
+def _together(names: Sequence[str]) -> str:
+    """Names that begin alike as one text: `pad_` constant, reflect."""
+    if len(names) == 1:
+        return f"`{names[0]}`"
+    columns = zip(*(name.split("_") for name in names), strict=False)
+    prefix = "".join(f"{words[0]}_" for words in takewhile(lambda words: len(set(words)) == 1, columns))
+    return f"`{prefix}` " + ", ".join(name.removeprefix(prefix) for name in names)
+
+
+def readme_table(operators: Sequence[Operator]) -> str:
+    """The README's: a row for each family, with its forwards; which of them have gradients; how many dtypes at most."""
+    families: dict[str, list[Operator]] = {}
+    for operator in operators:
+        families.setdefault(operator.family, []).append(operator)
+    lines = ["| operators | gradients | data types |", "|---|---:|---|"]
+    for members in families.values():
+        gradients = [operator for operator in members if operator.name.endswith("_backward")]
+        forwards = [operator for operator in members if operator not in gradients]
+        # A name that stands apart begins like no other of its family.
+        first = forwards[0].name.partition("_")[0]
+        alike = [operator.name for operator in forwards if operator.name.partition("_")[0] == first]
+        apart = [f"`{operator.name}`" for operator in forwards if operator.name not in alike]
+        most = max((_dtypes(operator) for operator in members), key=len)
+        lines.append(f"| {', '.join([_together(alike), *apart])} | {len(gradients)} | {most} |")
+    return "\n".join(lines) + "\n"
+
+
+TABLES = {"README.md": readme_table, "docs/operators.md": whole_table}
+
+
+def with_table(name: str, text: str, operators: Sequence[Operator]) -> str:
+    """The text of one of TABLES' pages with its table as it must be."""
+    before, _, rest = text.partition(BEGIN)
     _, end, after = rest.partition(END)
     if not end:
-        raise ValueError(f"README.md has no {BEGIN.strip()} before an {END}")
-    return before + BEGIN + readme_table(operators) + END + after
+        raise ValueError(f"{name} has no {BEGIN.strip()} before an {END}")
+    return before + BEGIN + TABLES[name](operators) + END + after

@@ -145,11 +145,15 @@ def wider(name: str, dtype: str, wanted: str) -> str | None:
 
 
 class Output(NamedTuple):
-    """An output of an array function: `dtype` is what the kernel writes, `given` what the caller gets."""
+    """An output of an array function: `dtype` is what the kernel writes, `given` what the caller gets.
+
+    One that is not `wanted` is written all the same; the caller gets it not and has no name for it.
+    """
 
     shape: tuple[int, ...]
     dtype: str
     given: str
+    wanted: bool = True
 
 
 class Prepared:
@@ -176,6 +180,7 @@ class Prepared:
         "_in_place",
         "_invoke",
         "_is_direct",
+        "_is_single",
         "_primary",
         "_strided",
         "outputs",
@@ -200,6 +205,7 @@ class Prepared:
         # Found in the first call: the input that each output is made like, since frameworks make a tensor like another
         # one sooner than one of a shape; then shape and dtype.
         self._fresh: list[tuple[int, tuple[int, ...], str]] | None = None
+        self._is_single = sum(output.wanted for output in self.outputs) == 1
         self._is_direct = all(output.dtype == output.given for output in self.outputs)
 
     def launch(self, inputs: tuple[Operand, ...], outs: Sequence[Any], stream: Any) -> list[Any]:
@@ -278,7 +284,7 @@ class Prepared:
         adapter = primary.adapter
         targets: list[Operand | None] = []
         made = []
-        for position, (shape, dtype, given) in enumerate(self.outputs):
+        for position, (shape, dtype, given, _) in enumerate(self.outputs):
             out = outs[position]
             target = None
             if out is not None:
@@ -310,8 +316,8 @@ class Prepared:
 
     def _given(self, position: int, out: Any, primary: Operand, inputs: tuple[Operand, ...], stream: int) -> Operand:
         """Read an `out=` argument and refuse it if the output cannot go there."""
-        shape, dtype, given = self.outputs[position]
-        name = "out" if len(self.outputs) == 1 else f"out[{position}]"
+        shape, dtype, given, _ = self.outputs[position]
+        name = "out" if self._is_single else f"out[{position}]"
         if not primary.adapter.takes_out:
             raise TypeError(f"{name}: {primary.adapter.kind} arrays are immutable; take the returned array")
         target = read(name, out, None if primary.device == HOST else stream)

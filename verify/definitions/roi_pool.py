@@ -74,7 +74,7 @@ def roi_pool(
                 for pw, xs in enumerate(columns):
                     if not ys or not xs:
                         continue
-                    part = values[int(number), :, ys.start : ys.stop, xs.start : xs.stop].reshape(c, -1)
+                    part = values[int(number), :, ys.start : ys.stop, xs.start : xs.stop].reshape(c, len(ys) * len(xs))
                     # argmax answers the first of equals, and the first NaN if there is one.
                     place = part.argmax(axis=1)
                     y, x = ys.start + place // len(xs), xs.start + place % len(xs)

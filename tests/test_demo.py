@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from PIL import Image
 
 import pybaracuda
 from examples.photo import main as demo
@@ -73,13 +75,43 @@ def with_outputs_changed(case: measure.Case, change: Callable[[Any], None]) -> m
 def test_demo_passes_and_draws(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run_demo(tmp_path) == 0
     output = capsys.readouterr().out
+    lines = output.splitlines()
     for operator in SHOWN:
-        assert f"\n{operator} " in output
+        # One line each, with every dtype that the table has.
+        (line,) = (line for line in lines if line.startswith(f"{operator} "))
+        assert " f32 f64" in line
+        assert " yes " in line
     assert "FAIL" not in output
-    assert "checks passed" in output.splitlines()[-1]
+    assert "checks passed" in lines[-1]
+    assert str(tmp_path / "demo.txt") in lines[-1]
     picture = (tmp_path / "demo.png").read_bytes()
     assert picture.startswith(b"\x89PNG")
     assert len(picture) > 100_000
+
+
+def test_whole_table_is_in_a_file_and_printed_when_asked_for(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run_demo(tmp_path, "--all") == 0
+    output = capsys.readouterr().out
+    table = (tmp_path / "demo.txt").read_text(encoding="utf-8")
+    assert set(table.splitlines()) <= set(output.splitlines())
+    blocks = re.findall(r"^(\w+)  +f32 .*\n((?: +\w.*\n)*)", table, re.MULTILINE)
+    rows = {operator: ["f32", *(line.split()[0] for line in others.splitlines())] for operator, others in blocks}
+    assert sorted(rows) == sorted(SHOWN)
+    for operator, dtypes in rows.items():
+        known = {variant.types.get("T") or variant.types["C"] for variant in _abi.OPERATORS[operator].variants.values()}
+        assert set(dtypes) == known & {"f32", "f64", "f16", "bf16"}, operator
+    assert "\nok    registration: the loss falls" in table
+    assert "of copy: the time of a" in table
+
+
+def test_picture_has_the_width_and_format_that_are_asked_for(tmp_path: Path) -> None:
+    assert run_demo(tmp_path, "--quiet", "--width", "800", "--output", str(tmp_path / "small.jpg")) == 0
+    with Image.open(tmp_path / "small.jpg") as picture:
+        assert picture.format == "JPEG"
+        assert picture.width == 800
+    assert (tmp_path / "small.txt").is_file()
 
 
 def test_quiet_demo_prints_its_last_line_only(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

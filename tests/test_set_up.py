@@ -5,11 +5,12 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 from pathlib import Path
 
 import pytest
 
-from tools import commands, cuda_choice, native_build, private_environment
+from tools import commands, cuda_choice, environment, native_build, private_environment
 
 ENVIRONMENT = private_environment.Environment(Path("/nowhere"))
 
@@ -90,3 +91,50 @@ def test_a_short_step_is_silent(tmp_path: Path, capsys: pytest.CaptureFixture[st
 def test_a_failed_step_shows_its_last_lines(tmp_path: Path) -> None:
     with pytest.raises(commands.SetupError, match=r"(?s)\| why\n.*The step failed \(exit status 3; all of it: "):
         logged(tmp_path, "print('why'); raise SystemExit(3)")
+
+
+def test_a_silent_step_shows_nothing_but_its_failure(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(commands, "_QUIET_SECONDS", 0.0)
+    log = tmp_path / "step.log"
+    commands.run_logged([sys.executable, "-c", "print('one')"], log, "It failed", os.environ, silent=True)
+    assert capsys.readouterr().out == ""
+    with pytest.raises(commands.SetupError, match="It failed"):
+        commands.run_logged([sys.executable, "-c", "raise SystemExit(3)"], log, "It failed", os.environ, silent=True)
+
+
+@pytest.mark.parametrize("broken", ["build", "packages", ""])
+def test_packages_are_installed_while_the_compiler_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broken: str
+) -> None:
+    began, calls = threading.Event(), []
+
+    def install_sets(_environment: object, names: list[str], silent: bool = False) -> None:
+        calls.append((*names, silent))
+        if silent:
+            began.set()
+            if broken == "packages":
+                raise commands.SetupError("no network")
+
+    def build(*_given: object) -> None:
+        assert began.wait(60), "the compiler ended before the packages were asked for"
+        calls.append("build")
+        if broken == "build":
+            raise commands.SetupError("no memory")
+
+    monkeypatch.setenv("BARACUDA_BUILD_DIR", str(tmp_path))
+    monkeypatch.setenv("BARACUDA_CUDA", "OFF")
+    monkeypatch.setattr(environment, "create_environment", lambda: ENVIRONMENT)
+    monkeypatch.setattr(environment, "install_sets", install_sets)
+    monkeypatch.setattr(environment, "build", build)
+    for name in ("check_compiler", "configure", "install_component", "link_source_package"):
+        monkeypatch.setattr(environment, name, lambda *_given: calls.append("other"))
+    if broken:
+        with pytest.raises(commands.SetupError, match="no network" if broken == "packages" else "no memory"):
+            environment.set_up(environment.Options(sets=("demo",)))
+    else:
+        environment.set_up(environment.Options(sets=("demo",)))
+    steps = [call for call in calls if call != "other"]
+    # CMake and Ninja first, alone.
+    assert steps == [("build", False), ("build", "runtime", "demo", True), "build"]

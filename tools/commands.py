@@ -106,12 +106,14 @@ def run_logged(
     environ: Mapping[str, str],
     cwd: Path = ROOT,
     describe: Callable[[str], str] = str.strip,
+    silent: bool = False,
 ) -> None:
     """Run `command` with its output in `log`; a failure is a SetupError: the log's last lines, `failure` and the path.
 
-    While the command runs, its newest line of output is shown, as `describe` words it, with the seconds that passed.
+    While the command runs, its newest line of output is shown, as `describe` words it, with the seconds that passed;
+    not if it is to be `silent`, because it runs beside another command that is shown.
     """
-    progress = _Progress()
+    progress = None if silent else _Progress()
     with log.open("w", encoding="utf-8") as sink:
         sink.write("$ " + shlex.join(command) + "\n")
         sink.flush()
@@ -133,9 +135,11 @@ def run_logged(
                 sink.write(line + "\n")
                 sink.flush()
                 newest = describe(line) or newest
-            progress.show(newest)
+            if progress is not None:
+                progress.show(newest)
         code = process.wait()
-    progress.end()
+    if progress is not None:
+        progress.end()
     if code != 0:
         tail = log.read_text(encoding="utf-8", errors="replace").splitlines()[-_LOG_TAIL_LINES:]
         raise SetupError(

@@ -7,6 +7,7 @@ import fcntl
 import os
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
@@ -23,7 +24,7 @@ from tools.native_build import (
     link_source_package,
     native_folder,
 )
-from tools.private_environment import BASE_SETS, Environment, create_environment, install_sets
+from tools.private_environment import BASE_SETS, BUILD_SET, Environment, create_environment, install_sets
 
 
 @contextlib.contextmanager
@@ -63,7 +64,7 @@ def set_up(options: Options) -> Environment:
         sets = [*BASE_SETS, *options.sets]
         if driver_present() and request != "OFF":
             sets.append("cuda")
-        install_sets(environment, sets)
+        install_sets(environment, [BUILD_SET])
         cuda = choose_cuda(environment, request, options.architectures)
         say(cuda.summary)
         try:
@@ -76,7 +77,11 @@ def set_up(options: Options) -> Environment:
             cuda = choose_cuda(environment, "OFF")
             configure(environment, folder, cuda, options.definitions)
         libraries = ("kernels_cpu", "kernels") if cuda.enabled else ("kernels_cpu",)
-        build(environment, folder, options.targets or (() if options.native_tests else libraries))
+        # The compiler waits for no download: what Python needs is installed beside it.
+        with ThreadPoolExecutor(1) as beside:
+            installed = beside.submit(install_sets, environment, sets, silent=True)
+            build(environment, folder, options.targets or (() if options.native_tests else libraries))
+            installed.result()
         if options.install:
             install_component(environment, folder, ROOT)
             link_source_package(environment)

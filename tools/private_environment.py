@@ -16,8 +16,9 @@ from typing import Any
 
 from tools.commands import ROOT, SetupError, build_root, log_path, run_logged, say, shown
 
-# What every tool needs: CMake and Ninja, and what the package itself depends on.
-BASE_SETS = ("build", "runtime")
+# What a build needs, CMake and Ninja, and what every tool needs: what the package itself depends on, too.
+BUILD_SET = "build"
+BASE_SETS = (BUILD_SET, "runtime")
 
 # Variables of the caller that would lead pip, Python, CMake or an install step away from the private environment.
 _LEAKING_VARIABLES = (
@@ -166,8 +167,11 @@ def requirement_sets(table: Mapping[str, Any]) -> dict[str, list[str]]:
     return sets
 
 
-def install_sets(environment: Environment, names: Iterable[str]) -> None:
-    """Install the named requirement sets from PyPI, unless the same requirements were installed before."""
+def install_sets(environment: Environment, names: Iterable[str], silent: bool = False) -> None:
+    """Install the named requirement sets from PyPI, unless the same requirements were installed before.
+
+    `silent` is for an installation beside something whose progress is shown: it tells what it begins alone.
+    """
     known = requirement_sets(_project_table(environment))
     wanted = list(dict.fromkeys(names))
     unknown = [name for name in wanted if name not in known]
@@ -185,10 +189,13 @@ def install_sets(environment: Environment, names: Iterable[str]) -> None:
     start = time.monotonic()
     say(f"installing from PyPI: {', '.join(new)}")
     run_logged(
-        [environment.python, "-m", "pip", "install", "--progress-bar=off", *requirements],
+        # Most modules are never imported; Python compiles the others when they are.
+        [environment.python, "-m", "pip", "install", "--progress-bar=off", "--no-compile", *requirements],
         log_path("pip"),
         "Could not install the packages from PyPI; is the network reachable?",
         environment.environ(),
+        silent=silent,
     )
     environment.record_sets({**installed, **{name: hashes[name] for name in together}})
-    say(f"installed in {time.monotonic() - start:.0f} s")
+    if not silent:
+        say(f"installed in {time.monotonic() - start:.0f} s")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs the demo's jobs in order, prints the table and the checks, writes the picture; no job is spelled out here."""
+"""Runs the demo's jobs in order, prints times and checks, writes picture and table; no job is spelled out here."""
 
 from __future__ import annotations
 
@@ -27,12 +27,17 @@ def _arguments(argv: Sequence[str]) -> argparse.Namespace:
         prog="examples/photo/run.py",
         description="Register a photo, look through boxes, pool over regions, fit int8 scales, pad: each by gradient.",
     )
-    parser.add_argument("--output", type=Path, default=Path("demo.png"), help="where the picture goes (%(default)s)")
+    parser.add_argument("--output", type=Path, default=Path("demo.png"), help="the picture, .png or .jpg (%(default)s)")
+    parser.add_argument(
+        "--width", type=int, default=2090, metavar="PIXELS", help="how wide the picture is (%(default)s)"
+    )
+    parser.add_argument("--all", action="store_true", help="print a line for every operator and dtype")
     parser.add_argument("--backend", choices=("auto", "cpu", "cuda"), default="auto", help="(%(default)s)")
     parser.add_argument("--quiet", action="store_true", help="print what fails and the last line only")
     # The tests' smaller photo.
     parser.add_argument("--size", type=int, default=600, help=argparse.SUPPRESS)
     options = parser.parse_args(argv)
+    options.table = options.output.with_suffix(".txt")
     if not options.output.absolute().parent.is_dir():
         parser.error(f"--output: the folder {options.output.parent} does not exist")
     return options
@@ -62,8 +67,9 @@ def _run(options: argparse.Namespace) -> int:
     image = photo.load(options.size)
     _, height, width = image.shape
     where = f"{memory.backend} backend, {memory.source} arrays"
+    title = f"pybaracuda {pybaracuda.__version__}, {where}, photo of {width} x {height} pixels"
     if not options.quiet:
-        print(f"pybaracuda {pybaracuda.__version__}, {where}, photo of {width} x {height} pixels", flush=True)
+        print(title, flush=True)
 
     with Progress(registration.stage_count(image) + scale_fit.STEPS, options.quiet) as progress:
         progress.stage("registering the copy")
@@ -96,17 +102,31 @@ def _run(options: argparse.Namespace) -> int:
                 rows.append(measure(case, memory, copies))
                 progress.step()
         progress.stage("drawing")
-        picture.draw(options.output, where, image, registered, attention, regions, fit, padded)
+        picture.draw(options.output, options.width, where, image, registered, attention, regions, fit, padded)
 
     order = list(dict.fromkeys(row.operator for row in rows))
     rows.sort(key=lambda row: order.index(row.operator))
     checks = [check for job in (registered, attention, regions, fit, padded) for check in job.checks()]
     failed = sum(not row.verdict.kept for row in rows) + sum(not check.kept for check in checks)
-    if failed or not options.quiet:
-        print("\n".join([report.table(rows), report.legend(memory), "", *map(str, checks)]))
+    whole = "\n".join([report.table(rows), report.legend(memory)])
+    options.table.write_text("\n".join([title, whole, "", *map(str, checks)]) + "\n", encoding="utf-8")
+    if options.all:
+        print(whole)
+    elif not options.quiet:
+        print("\n".join([report.summary(rows), report.summary_legend(memory, rows[0].dtype)]))
+    elif wrong := [row for row in rows if not row.verdict.kept]:
+        print(report.table(wrong))
+    shown = [check for check in checks if not (check.kept and options.quiet)]
+    if shown:
+        print("\n".join(["", *map(str, shown)]))
     if failed:
-        print(f"FAILED: {failed} of {len(rows) + len(checks)} checks; see the lines marked FAIL")
+        print(
+            f"FAILED: {failed} of {len(rows) + len(checks)} checks; see the lines marked FAIL, in {options.table} too"
+        )
         return 1
     seconds = time.perf_counter() - started
-    print(f"All {len(rows) + len(checks)} checks passed in {seconds:.0f} s; the picture is {options.output}")
+    print(
+        f"All {len(rows) + len(checks)} checks passed in {seconds:.0f} s; the picture is {options.output}, every time "
+        f"and error is in {options.table}"
+    )
     return 0

@@ -17,6 +17,7 @@ from .registration import Registration
 from .roi_attention import BOXES, RoiAttention
 from .scale_fit import ScaleFit
 
+_WIDTH, _HEIGHT = 19, 11.05  # inches
 _MARGIN = 0.5  # inches
 _PHOTO_ASPECT = 600 / 512
 
@@ -52,7 +53,7 @@ class _Page:
         from matplotlib.figure import Figure
 
         self.width, self.height = width, height
-        self.figure = Figure(figsize=(width, height), dpi=110)
+        self.figure = Figure(figsize=(width, height))
 
     def text(self, left: float, top: float, text: str, **options: Any) -> None:
         self.figure.text(left / self.width, 1 - top / self.height, text, va="top", **options)
@@ -154,6 +155,7 @@ def _split(upper: Array, lower: Array) -> Array:
 
 def draw(
     path: Path,
+    pixels: int,
     subtitle: str,
     photo: Array,
     registration: Registration,
@@ -162,12 +164,12 @@ def draw(
     fit: ScaleFit,
     padding: Padding,
 ) -> None:
-    """Write the picture of all jobs."""
+    """Write the picture of all jobs, so many pixels wide, in the format that the file's name ends in."""
     import matplotlib
 
     _, height, width = photo.shape
     with matplotlib.rc_context(_STYLE):
-        page = _Page(19, 11.05)
+        page = _Page(_WIDTH, _HEIGHT)
         page.text(_MARGIN, 0.38, "Gradients on a photograph", fontsize=22, weight="bold")
         page.text(_MARGIN, 0.83, subtitle, fontsize=11, color=_FAINT)
 
@@ -204,4 +206,6 @@ def draw(
         page.image(lefts[4], top, across, shown, "dequantize_per_channel", "int8 tiles: scales found | scales lost")
         title, caption = "its scales", "error of the int8 photo"
         _draw_errors(page.curve(lefts[5] + 0.3, top, across - 0.3, across * _PHOTO_ASPECT, title, caption), fit)
-        page.figure.savefig(path)
+        # JPEG: small letters stay clean when their colour is not sampled down.
+        options = {"quality": 84, "subsampling": 0} if path.suffix.lower() in (".jpg", ".jpeg") else {}
+        page.figure.savefig(path, dpi=pixels / _WIDTH, pil_kwargs=options)

@@ -492,17 +492,17 @@ def test_reports_say_what_is_wrong() -> None:
     assert report.verdict(result) == "FAILED: wrong results in 1 rows: second"
     result.rows[1].ours.note = "not supported: not yet"
     assert report.verdict(result) == "2 rows, 1 of 2 limits kept"
-    lines = report.table(result, headlines_only=False).splitlines()
+    lines = report.table(result).splitlines()
     assert len(lines) == 4
     assert {line.count("|") for line in lines} == {12}
     assert "| **100** | 40 % | same | 150 (best) | 1.50 x | same | missed: at most 99 us |" in lines[2]
     assert "| 4.0 | 6.0 | not supported |" in lines[3]
-    assert len(report.table(result, headlines_only=True).splitlines()) == 3
+    assert len(report.table(result, report.headlines(result, 6)).splitlines()) == 3
     assert {line.replace("\\|", "").count("|") for line in report.peers_table(result).splitlines()} == {9}
 
 
 def test_picture_has_a_colour_for_every_family() -> None:
-    assert {plot._family(row) for row in example().rows} == {"pad"}
+    assert {row.family for row in example().rows} == {"pad"}
     assert len({operator.family for operator in OPERATORS.values()}) <= len(plot._COLOURS)
 
 
@@ -516,7 +516,7 @@ def test_render_fills_a_tree(tmp_path: Path) -> None:
     result.save(tmp_path / "benchmarks/results" / result.file_name)
     assert bench.main(["--render", str(tmp_path)]) == 0
     text = readme.read_text(encoding="utf-8")
-    assert text.startswith(f"before\n{render.BEGIN}\nMeasured 2026-01-02")
+    assert text.startswith(f"before\n{render.BEGIN}\nMicroseconds, measured 2026-01-02")
     assert text.endswith(f"{render.END}\nafter\n")
     assert "| first |" in text
     assert "| second |" not in text

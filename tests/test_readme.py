@@ -84,3 +84,13 @@ def test_old_python_reaches_the_sentence_that_refuses_it(command: str) -> None:
 @pytest.mark.parametrize("name", sorted(set(re.findall(r"pybaracuda\.(\w+)\(", README))))
 def test_named_function_exists(name: str) -> None:
     assert callable(getattr(pybaracuda, name))
+
+
+def test_the_first_page_stays_short() -> None:
+    """What is longer has a page in docs/ or benchmarks/."""
+    assert len(README.splitlines()) <= 150
+
+
+@pytest.mark.parametrize("page", sorted(path.name for path in (ROOT / "docs").glob("*.md")))
+def test_every_page_is_named(page: str) -> None:
+    assert f"docs/{page}" in README

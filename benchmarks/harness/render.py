@@ -12,6 +12,8 @@ from .results import Result
 
 BEGIN, END = "<!-- benchmark-begin -->", "<!-- benchmark-end -->"
 _FOLDER = "benchmarks"
+# How many rows the README shows.
+_README_ROWS = 6
 _NOTHING = "No measurement is committed yet."
 
 
@@ -22,21 +24,22 @@ def committed(root: Path) -> list[tuple[Path, Result]]:
 
 
 def readme_part(root: Path) -> str:
-    """What stands between the markers in README.md."""
+    """What stands between the markers in README.md: some rows of the first result."""
     found = committed(root)
     if not found:
         return _NOTHING
-    parts = []
-    for path, result in found:
-        parts += [report.origin(result), report.table(result, headlines_only=True)]
-        if result.host:
-            parts += ["What a call costs on the host, on a tiny problem:", report.host_table(result)]
-        parts.append(
-            f"From [{path.name}]({_FOLDER}/results/{path.name}); every row and every peer is in "
-            f"[{_FOLDER}/README.md]({_FOLDER}/README.md)."
-        )
-    parts += [f"![Bandwidth over bytes]({_FOLDER}/roofline.png)", report.LEGEND]
-    return "\n\n".join(parts)
+    path, result = found[0]
+    return "\n\n".join(
+        [
+            report.short_origin(result),
+            report.table(result, report.headlines(result, _README_ROWS)),
+            report.paragraph(
+                f"From [this file]({_FOLDER}/results/{path.name}). [{_FOLDER}/README.md]({_FOLDER}/README.md) has all "
+                "rows and peers, the CPU's too, what a call costs on the host, and how it was measured."
+            ),
+            f"![Bandwidth over bytes]({_FOLDER}/roofline.png)",
+        ]
+    )
 
 
 def whole_page(root: Path) -> str:
@@ -49,7 +52,7 @@ def whole_page(root: Path) -> str:
     ]
     for path, result in committed(root):
         parts += [f"## {result.device}", report.origin(result), f"From `results/{path.name}`."]
-        parts += [report.table(result, headlines_only=False), "### Everyone", report.peers_table(result)]
+        parts += [report.table(result), "### Everyone", report.peers_table(result)]
         if result.host:
             parts += ["### Host", report.host_table(result)]
     parts += [report.LEGEND, report.INPUTS] if committed(root) else [_NOTHING]

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import textwrap
+from collections.abc import Collection
 
 from .place import FEWEST_REPEATS
 from .results import Contestant, HostResult, Result, RowResult
@@ -144,12 +145,21 @@ _FEW_COLUMNS = ("case", "light", "ours", "of light", "bits", "best peer", "ratio
 _LEFT = ("case", "bits", "its bits", "target")
 
 
-def table(result: Result, headlines_only: bool) -> str:
-    """The rows in Markdown, microseconds throughout; the headlines have fewer columns."""
-    columns = _FEW_COLUMNS if headlines_only else _EVERY_COLUMN
+def headlines(result: Result, most: int) -> list[str]:
+    """The rows that the README shows: the first headline of each family, so many at most."""
+    firsts: dict[str, str] = {}
+    for row in result.rows:
+        if row.headline and row.ours.timing is not None:
+            firsts.setdefault(row.family, row.name)
+    return list(firsts.values())[:most]
+
+
+def table(result: Result, only: Collection[str] | None = None) -> str:
+    """The rows in Markdown, microseconds throughout; `only` some of them, by name, have fewer columns."""
+    columns = _EVERY_COLUMN if only is None else _FEW_COLUMNS
     text = [" | ".join(columns), "|".join("---" if column in _LEFT else "---:" for column in columns)]
     for row in result.rows:
-        if row.headline or not headlines_only:
+        if only is None or row.name in only:
             cells = _markdown_cells(result, row)
             text.append(" | ".join(cells.get(column, "") for column in columns))
     return "\n".join(f"| {line} |" for line in text)
@@ -203,14 +213,25 @@ def origin(result: Result) -> str:
             text += f" {len(counts)} rows and their peers were measured {date}, {max(counts)} repetitions each."
     if clocks := given.get("clocks"):
         text += " Clocks as read after the last row: " + ", ".join(f"{n} {v}" for n, v in clocks.items()) + "."
-    return _paragraph(text)
+    return paragraph(text)
 
 
-def _paragraph(text: str) -> str:
+def short_origin(result: Result) -> str:
+    """Where the figures came from and what they mean, in two sentences."""
+    given = result.origin
+    driver = f", driver {given['driver']}" if given["driver"] else ""
+    return paragraph(
+        f"Microseconds, measured {given['date']} on {given['device']}{driver}. light: the time of the bytes that must "
+        "be read and written, at the copy rate; bits: whether repeats gave the same ones."
+    )
+
+
+def paragraph(text: str) -> str:
+    """Fill a text's lines."""
     return textwrap.fill(" ".join(text.split()), 120, break_long_words=False, break_on_hyphens=False)
 
 
-INPUTS = _paragraph(
+INPUTS = paragraph(
     """Inputs are fresh random numbers in every run. boxes: inside the image, sides between the two numbers, uniformly
     on a logarithmic axis. smooth: a grid turned by about 0.2 and a little smaller, with a wave of a hundredth of the
     image on it; random: every sample anywhere; one point: all samples on one place. power law ids: Zipf's law with
@@ -218,7 +239,7 @@ INPUTS = _paragraph(
     anywhere. Segments: unsorted_segment_* takes ids in any order, segment_* ascending ones, segment_csr_* offsets; rows
     of products are near 1, where even ties are split they are quarters. bw: gradient, fw: forward."""
 )
-LEGEND = _paragraph(
+LEGEND = paragraph(
     """Microseconds. bytes: what must be read and written at least. light: their time at the measured copy rate. copy: a
     plain copy of as many bytes. ours: everything that a call costs on the device, scratch and sorting included. bits:
     whether repeats gave the same bits. Every result was checked in the run that timed it: outputs poisoned before,

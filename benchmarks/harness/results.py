@@ -10,6 +10,8 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from pybaracuda._abi import OPERATORS
+
 from .case import Limit
 
 SCHEMA = 1
@@ -64,6 +66,12 @@ class RowResult:
     one_thread_us: float | None = None
     limits: list[Limit] = field(default_factory=list)
     measured: str = ""
+
+    @property
+    def family(self) -> str:
+        """The operator's family; an operator of another version's results is one of its own."""
+        operator = OPERATORS.get(self.operator)
+        return self.operator.removesuffix("_backward") if operator is None else operator.family
 
     @property
     def right(self) -> bool:

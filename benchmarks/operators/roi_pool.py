@@ -214,7 +214,7 @@ _P2: dict[str, Any] = dict(n=2, c=256, h=200, w=304, boxes=1024, low=16, high=22
 _HOT: dict[str, Any] = dict(n=1, c=256, h=32, w=32, boxes=1024, low=128, high=256, scale=1 / 8)
 
 CUDA = (
-    Row(RoiPoolBackward(**_P2), limits=NO_SLOWER),
+    Row(RoiPoolBackward(**_P2), limits=NO_SLOWER, headline=True),
     Row(RoiPoolBackward(**_HOT), limits=NO_SLOWER),
     Row(RoiPoolBackward(**_P2, element="f16"), limits=NO_SLOWER),
     Row(RoiPool(**_P2), limits=NO_SLOWER),

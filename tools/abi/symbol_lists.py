@@ -10,7 +10,6 @@ from tools.abi.c_names import wrap_list
 from tools.abi.model import Operator
 from tools.abi.spec import DTYPES, LIBRARY_FUNCTIONS
 
-
 # Scalars with no more values than this are flags and modes; others are extents.
 _MOST_CHOICES = 16
 

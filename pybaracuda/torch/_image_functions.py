@@ -151,12 +151,12 @@ def roi_align(
     Raises
     ------
     TypeError, ValueError, InvalidProblemError
-        As ``pybaracuda.roi_align``; what PyTorch's dispatcher refuses, such as a string for a number, is a RuntimeError.
+        As ``pybaracuda.roi_align``; PyTorch's dispatcher refuses, for example, a string for a number: RuntimeError.
 
     Notes
     -----
-    Linear in the input, so derivatives of every order exist; boxes have none, as in torchvision. The gradient is that of
-    ``pybaracuda.roi_align_backward``, bit for bit: the same bits on every run, thread count, GPU and backend.
+    Linear in the input, so derivatives of every order exist; boxes have none, as in torchvision. The gradient is that
+    of ``pybaracuda.roi_align_backward``, bit for bit: the same bits on every run, thread count, GPU and backend.
     """
     pooled = extent_pair("output_size", output_size)
     rows = _joined(boxes, input) if isinstance(boxes, list | tuple) else boxes
@@ -222,9 +222,7 @@ class _GridSampleBackward(Differentiable):
     """Both gradients."""
 
     @staticmethod
-    def forward(
-        grad_output: Any, input: Any, grid: Any, mode: str, padding_mode: str, align_corners: bool
-    ) -> Any:
+    def forward(grad_output: Any, input: Any, grid: Any, mode: str, padding_mode: str, align_corners: bool) -> Any:
         return _grid_sample_backward(grad_output, input, grid, mode, padding_mode, align_corners)
 
     @staticmethod
@@ -278,8 +276,8 @@ def grid_sample(
     Notes
     -----
     The gradients are those of ``pybaracuda.grid_sample_backward``, bit for bit: the same bits on every run, thread
-    count, GPU and backend. The second derivatives are PyTorch's own, of ``aten::grid_sampler_2d_backward``: on CUDA they
-    add with atomics.
+    count, GPU and backend. The second derivatives are PyTorch's own, of ``aten::grid_sampler_2d_backward``: on CUDA
+    they add with atomics.
     """
     return _GridSample.apply(input, grid, mode, padding_mode, align_corners)
 
@@ -468,8 +466,8 @@ def pad(
         Up to 8 axes, of any number type or bool. Its strides are used as they are, no copy is made.
     pad_low, pad_high : int or sequence of int
         Elements to add before and after each axis, first axis first (the other order than
-        ``torch.nn.functional.pad``'s); an int is for every axis. Any width: wider than the tensor too. A negative number
-        cuts off that many, before anything is added.
+        ``torch.nn.functional.pad``'s); an int is for every axis. Any width: wider than the tensor too. A negative
+        number cuts off that many, before anything is added.
     mode : {"constant", "reflect", "replicate", "circular", "symmetric"}
         As ``pybaracuda.pad`` has them.
     value : number
@@ -487,8 +485,8 @@ def pad(
 
     Notes
     -----
-    Derivatives of every order exist for floats and complex64 and complex128 (of these for up to 7 axes). The gradient is
-    that of ``pybaracuda.pad_backward``, bit for bit: the same bits on every run, thread count, GPU and backend.
+    Derivatives of every order exist for floats and complex64 and complex128 (of these for up to 7 axes). The gradient
+    is that of ``pybaracuda.pad_backward``, bit for bit: the same bits on every run, thread count, GPU and backend.
     """
     rank = input.dim()
     return _Pad.apply(input, _pads(pad_low, rank), _pads(pad_high, rank), mode, value)

@@ -13,9 +13,7 @@ __all__ = ["Differentiable", "define"]
 _library = torch.library.Library("pybaracuda", "FRAGMENT")
 
 
-def define(
-    schema: str, run: Callable[..., Any], fake: Callable[..., Any], differentiable: Callable[..., Any]
-) -> Any:
+def define(schema: str, run: Callable[..., Any], fake: Callable[..., Any], differentiable: Callable[..., Any]) -> Any:
     """Define ``pybaracuda::...``, which no compiler takes apart.
 
     Parameters
@@ -46,7 +44,7 @@ def define(
     return operator
 
 
-class Differentiable(torch.autograd.Function):
+class Differentiable(torch.autograd.Function):  # type: ignore[misc]
     """A function of PyTorch whose derivatives are such functions again, and that torch.vmap calls once for each sample.
 
     Forward mode has no rule: PyTorch says so.

@@ -82,8 +82,8 @@ def dequantize_per_channel(input: Any, scale: Any, zero_point: Any, axis: int) -
 
     Notes
     -----
-    Integers have no gradient; ``pybaracuda.dequantize_per_channel_backward`` is the one that they would have. The scales
-    have one, of every order: a sum over each channel's elements in row-major order, in float32 for 16-bit scales. The
-    same bits on every run, thread count, GPU and backend.
+    Integers have no gradient; ``pybaracuda.dequantize_per_channel_backward`` is the one that they would have. The
+    scales have one, of every order: a sum over each channel's elements in row-major order, in float32 for 16-bit
+    scales. The same bits on every run, thread count, GPU and backend.
     """
     return _Dequantize.apply(input, scale, zero_point, axis)

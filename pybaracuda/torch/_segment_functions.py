@@ -7,20 +7,21 @@ exist where an operation is made of them.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 
 from ..segment.csr import check_reduce
-from ..segment.documentation import FLOAT_ROWS, NUMBER_ROWS, documented
+from ..segment.documentation import FLOAT_ROWS, NUMBER_ROWS
 from ..segment.gradients import selection_backward
 from ..segment.operation import form_of, run
 from ..segment.reductions import with_arg
+from ._documentation import documented_of_tensors
 from ._opaque import Differentiable, define
 
 __all__ = [
     "gather_csr",
+    "gather_rows",
     "segment_csr",
     "segment_gather",
     "segment_logsumexp",
@@ -34,22 +35,8 @@ __all__ = [
 
 _PER_SEGMENT = "Tensor, [num_segments, ...]: Of the input's dtype and device."
 _PER_ROW = "Tensor, [N, ...]: Of the input's dtype and device. Dropped rows are 0."
-F = TypeVar("F", bound=Callable[..., Any])
 # Ids that are not converted to int32.
 _WIDE_IDS = (torch.int64, torch.uint32, torch.uint64)
-
-
-def _documented(*, returns: str, **parameters: str) -> Callable[[F], F]:
-    """Complete a docstring as those of the array functions are, of tensors."""
-    complete = documented(returns=returns, **parameters)
-
-    def of_tensors(function: F) -> F:
-        complete(function)
-        if function.__doc__ is not None:
-            function.__doc__ = function.__doc__.replace(": array", ": Tensor").replace("array", "tensor")
-        return function
-
-    return of_tensors
 
 
 def _per_segment(rows: Any, num_segments: int) -> Any:
@@ -113,37 +100,29 @@ _spread = define(
 )
 
 
-def _run_selection_backward(
-    grad_output: Any, rows: Any, index: Any, operation: str, form: str, num_rows: int
-) -> Any:
+def _run_selection_backward(grad_output: Any, rows: Any, index: Any, operation: str, form: str, num_rows: int) -> Any:
     return run(operation, form, (grad_output, rows, index), num_rows=num_rows)
 
 
-def _fake_selection_backward(
-    grad_output: Any, rows: Any, index: Any, operation: str, form: str, num_rows: int
-) -> Any:
+def _fake_selection_backward(grad_output: Any, rows: Any, index: Any, operation: str, form: str, num_rows: int) -> Any:
     return grad_output.new_empty((num_rows, *grad_output.shape[1:]))
 
 
 # `rows` is the input, or which row holds each segment's value.
 _selection_backward = define(
-    "segment_selection_backward(Tensor grad_output, Tensor rows, Tensor index, str operation, str form, SymInt num_rows)"
-    " -> Tensor",
+    "segment_selection_backward(Tensor grad_output, Tensor rows, Tensor index, str operation, str form, "
+    "SymInt num_rows) -> Tensor",
     _run_selection_backward,
     _fake_selection_backward,
     lambda *args: _SelectionBackward.apply(*args),
 )
 
 
-def _run_reduce_backward(
-    grad_output: Any, input: Any, output: Any, index: Any, operation: str, form: str
-) -> Any:
+def _run_reduce_backward(grad_output: Any, input: Any, output: Any, index: Any, operation: str, form: str) -> Any:
     return run(operation, form, (grad_output, input, output, index))
 
 
-def _fake_reduce_backward(
-    grad_output: Any, input: Any, output: Any, index: Any, operation: str, form: str
-) -> Any:
+def _fake_reduce_backward(grad_output: Any, input: Any, output: Any, index: Any, operation: str, form: str) -> Any:
     return torch.empty_like(input, memory_format=torch.contiguous_format)
 
 
@@ -186,7 +165,8 @@ def _fake_softmax_backward(grad_output: Any, output: Any, index: Any, form: str,
 
 
 _softmax_backward = define(
-    "segment_softmax_backward(Tensor grad_output, Tensor output, Tensor index, str form, SymInt num_segments) -> Tensor",
+    "segment_softmax_backward(Tensor grad_output, Tensor output, Tensor index, str form, SymInt num_segments)"
+    " -> Tensor",
     _run_softmax_backward,
     _fake_softmax_backward,
     lambda *args: _SoftmaxBackward.apply(*args),
@@ -237,7 +217,8 @@ def _sum(rows: Any, index: Any, form: str, num_segments: int) -> Any:
     return _Sum.apply(rows, index, "sum", form, num_segments, None)
 
 
-def _gather(input: Any, index: Any, form: str, num_rows: int) -> Any:
+def gather_rows(input: Any, index: Any, form: str, num_rows: int) -> Any:
+    """Answer each row's segment; `form` says how the rows name theirs."""
     return _Spread.apply(input, index, "gather", form, num_rows)
 
 
@@ -397,8 +378,8 @@ class _LogsumexpBackward(Differentiable):
         num_segments, num_rows = grad_output.shape[0], input.shape[0]
         share = _Softmax.apply(input, index, ctx.form, num_segments)
         weighted = _sum(share * grad, index, ctx.form, num_segments)
-        inner = grad - _gather(weighted, index, ctx.form, num_rows)
-        of_input = share * _gather(grad_output, index, ctx.form, num_rows) * inner
+        inner = grad - gather_rows(weighted, index, ctx.form, num_rows)
+        of_input = share * gather_rows(grad_output, index, ctx.form, num_rows) * inner
         return weighted, of_input, None, None, None, None
 
 
@@ -438,8 +419,8 @@ class _SoftmaxBackward(Differentiable):
         grad_output, shares, index = ctx.saved_tensors
         form, num_segments, num_rows = ctx.form, ctx.num_segments, grad.shape[0]
         of_grad = _SoftmaxBackward.apply(grad, shares, index, form, num_segments)
-        inner = _gather(_sum(shares * grad_output, index, form, num_segments), index, form, num_rows)
-        outer = _gather(_sum(shares * grad, index, form, num_segments), index, form, num_rows)
+        inner = gather_rows(_sum(shares * grad_output, index, form, num_segments), index, form, num_rows)
+        outer = gather_rows(_sum(shares * grad, index, form, num_segments), index, form, num_rows)
         return of_grad, grad * (grad_output - inner) - grad_output * outer, None, None, None
 
 
@@ -463,7 +444,7 @@ def _segments(
     return function.apply(input, index, name, form, num_segments, empty_value, ties)
 
 
-@_documented(input=NUMBER_ROWS, returns=_PER_SEGMENT)
+@documented_of_tensors(input=NUMBER_ROWS, returns=_PER_SEGMENT)
 def segment_sum(
     input: Any, segment_ids: Any, num_segments: int, *, indices_are_sorted: bool = False, empty_value: Any = None
 ) -> Any:
@@ -475,7 +456,7 @@ def segment_sum(
     return _segments("sum", input, segment_ids, form_of(indices_are_sorted), num_segments, empty_value)
 
 
-@_documented(input=FLOAT_ROWS, returns=_PER_SEGMENT)
+@documented_of_tensors(input=FLOAT_ROWS, returns=_PER_SEGMENT)
 def segment_mean(
     input: Any, segment_ids: Any, num_segments: int, *, indices_are_sorted: bool = False, empty_value: Any = None
 ) -> Any:
@@ -486,7 +467,7 @@ def segment_mean(
     return _segments("mean", input, segment_ids, form_of(indices_are_sorted), num_segments, empty_value)
 
 
-@_documented(input=NUMBER_ROWS, returns=_PER_SEGMENT + " With `return_arg`, that and the rows.")
+@documented_of_tensors(input=NUMBER_ROWS, returns=_PER_SEGMENT + " With `return_arg`, that and the rows.")
 def segment_max(
     input: Any,
     segment_ids: Any,
@@ -506,7 +487,7 @@ def segment_max(
     return _segments("max", input, segment_ids, form, num_segments, empty_value, return_arg, ties)
 
 
-@_documented(input=NUMBER_ROWS, returns=_PER_SEGMENT + " With `return_arg`, that and the rows.")
+@documented_of_tensors(input=NUMBER_ROWS, returns=_PER_SEGMENT + " With `return_arg`, that and the rows.")
 def segment_min(
     input: Any,
     segment_ids: Any,
@@ -527,7 +508,7 @@ def segment_min(
     return _segments("min", input, segment_ids, form, num_segments, empty_value, return_arg, ties)
 
 
-@_documented(input=NUMBER_ROWS, returns=_PER_SEGMENT)
+@documented_of_tensors(input=NUMBER_ROWS, returns=_PER_SEGMENT)
 def segment_prod(
     input: Any, segment_ids: Any, num_segments: int, *, indices_are_sorted: bool = False, empty_value: Any = None
 ) -> Any:
@@ -539,7 +520,7 @@ def segment_prod(
     return _segments("prod", input, segment_ids, form_of(indices_are_sorted), num_segments, empty_value)
 
 
-@_documented(input=FLOAT_ROWS, returns=_PER_SEGMENT)
+@documented_of_tensors(input=FLOAT_ROWS, returns=_PER_SEGMENT)
 def segment_logsumexp(
     input: Any, segment_ids: Any, num_segments: int, *, indices_are_sorted: bool = False, empty_value: Any = None
 ) -> Any:
@@ -550,7 +531,7 @@ def segment_logsumexp(
     return _segments("logsumexp", input, segment_ids, form_of(indices_are_sorted), num_segments, empty_value)
 
 
-@_documented(input=FLOAT_ROWS, returns=_PER_ROW)
+@documented_of_tensors(input=FLOAT_ROWS, returns=_PER_ROW)
 def segment_softmax(input: Any, segment_ids: Any, num_segments: int, *, indices_are_sorted: bool = False) -> Any:
     """Take the softmax over the rows of each segment.
 
@@ -559,7 +540,7 @@ def segment_softmax(input: Any, segment_ids: Any, num_segments: int, *, indices_
     return _Softmax.apply(input, segment_ids, form_of(indices_are_sorted), num_segments)
 
 
-@_documented(
+@documented_of_tensors(
     input="array, [num_segments, ...]: A row for each segment, in float32, float64, float16 or bfloat16.",
     returns=_PER_ROW,
 )
@@ -568,14 +549,14 @@ def segment_gather(input: Any, segment_ids: Any) -> Any:
 
     Bits are copied. Derivatives of every order.
     """
-    return _gather(input, segment_ids, "unsorted", segment_ids.shape[0])
+    return gather_rows(input, segment_ids, "unsorted", segment_ids.shape[0])
 
 
-@_documented(
+@documented_of_tensors(
     input=NUMBER_ROWS + " Integers for sum, max, min and prod.",
     reduce='{"sum", "mean", "max", "min", "prod", "logsumexp", "softmax"}: What :func:`segment_sum` and the like do.',
-    returns="Tensor, [num_segments, ...], for softmax [N, ...]: Of the input's dtype and device. With `return_arg`, that "
-    "and the rows.",
+    returns="Tensor, [num_segments, ...], for softmax [N, ...]: Of the input's dtype and device. With `return_arg`, "
+    "that and the rows.",
 )
 def segment_csr(
     input: Any,
@@ -599,7 +580,7 @@ def segment_csr(
     return _segments(reduce, input, offsets, "csr", num_segments, empty_value, return_arg, ties)
 
 
-@_documented(
+@documented_of_tensors(
     input="array, [num_segments, ...]: A row for each segment, in float32, float64, float16 or bfloat16.",
     num_rows="int: Rows of the result.",
     returns=_PER_ROW,
@@ -609,4 +590,4 @@ def gather_csr(input: Any, offsets: Any, num_rows: int) -> Any:
 
     Bits are copied. Derivatives of every order.
     """
-    return _gather(input, offsets, "csr", num_rows)
+    return gather_rows(input, offsets, "csr", num_rows)

@@ -507,9 +507,17 @@ def operator_calls(data: SimpleNamespace, rng: np.random.Generator) -> dict[str,
             (rows(NUM_SEGMENTS, 2), rows(7, 2), ids, "max_backward", "unsorted", 7),
             (rows(NUM_SEGMENTS, 2), best, ids, "min_with_arg_backward", "unsorted", 7),
         ],
+        # A product has no second derivative by its rows.
         "segment_reduce_backward": [
-            (rows(NUM_SEGMENTS, 2), rows(7, 2), rows(NUM_SEGMENTS, 2).detach(), ids, each, "unsorted")
-            for each in ("prod_backward", "logsumexp_backward")
+            (
+                rows(NUM_SEGMENTS, 2),
+                rows(7, 2).detach(),
+                rows(NUM_SEGMENTS, 2).detach(),
+                ids,
+                "prod_backward",
+                "unsorted",
+            ),
+            (rows(NUM_SEGMENTS, 2), rows(7, 2), rows(NUM_SEGMENTS, 2).detach(), ids, "logsumexp_backward", "unsorted"),
         ],
         "segment_softmax": [(rows(7, 2), ids, "unsorted", NUM_SEGMENTS)],
         "segment_softmax_backward": [(rows(7, 2), rows(7, 2), ids, "unsorted", NUM_SEGMENTS)],

@@ -148,6 +148,11 @@ def _computed(tensor: Any, into: Any) -> Any:
     return tensor if wide is None else tensor.to(wide)
 
 
+def _kept(held: Any) -> Any:
+    """Answer what `out` held for an operation that needs it again for its gradient, after `out` was written."""
+    return held.clone()
+
+
 def _finished(result: Any, src: Any, out: Any) -> Any:
     return result.to(src.dtype) if out is None else out.copy_(result)
 
@@ -233,7 +238,7 @@ def scatter_mul(src: Any, index: Any, dim: int = -1, out: Any = None, dim_size: 
     problem = _by_ids(src, index, dim, out, dim_size)
     rows = problem.rows(_computed(src, out))
     found = problem.of_segments(problem.reduced(_segments.segment_prod, rows))
-    return _finished(found if out is None else found * _computed(out, out), src, out)
+    return _finished(found if out is None else found * _kept(_computed(out, out)), src, out)
 
 
 @_documented(src="Tensor: Floats, integers or complex.", returns=_REDUCED)
@@ -314,7 +319,7 @@ def scatter_logsumexp(
     problem = _by_ids(src, index, dim, out, dim_size)
     options = {"empty_value": 0 if out is None else None}
     found = problem.of_segments(problem.reduced(_segments.segment_logsumexp, problem.rows(rows), **options))
-    return _finished(found if out is None else torch.logaddexp(found, out.to(found.dtype)), src, out)
+    return _finished(found if out is None else torch.logaddexp(found, _kept(out.to(found.dtype))), src, out)
 
 
 @_documented(src=_FLOATS, returns="Tensor: Of the shape, dtype and device of `src`.")

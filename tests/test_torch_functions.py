@@ -217,6 +217,18 @@ def test_second_derivative_is_the_gradients(case: Case, data: SimpleNamespace, r
     assert gradgradcheck(lambda *inputs: case.call(pybaracuda.torch, data, *inputs), inputs)
 
 
+@pytest.mark.parametrize("name", ["roi_align", "pad-reflect", "mean", "max", "logsumexp", "softmax", "csr-softmax"])
+def test_third_derivative_is_the_seconds(name: str, data: SimpleNamespace, rng: np.random.Generator) -> None:
+    case = CASES[name]._replace(shapes=tuple((*shape[:-1], 1) for shape in CASES[name].shapes))
+    inputs = drawn(rng, case, data.device)
+
+    def slope(x: Any) -> Any:
+        result = case.call(pybaracuda.torch, data, x)
+        return torch.autograd.grad(result.pow(3).sum(), x, create_graph=True)[0]
+
+    assert gradgradcheck(slope, inputs)
+
+
 @pytest.mark.parametrize("name", ["prod", "csr-prod"])
 def test_second_derivative_of_a_product_is_refused(name: str, data: SimpleNamespace, rng: np.random.Generator) -> None:
     inputs = drawn(rng, CASES[name], data.device)
@@ -319,6 +331,19 @@ def test_vmap_of_ids_is_a_loop(data: SimpleNamespace, rng: np.random.Generator) 
         wanted, row = pybaracuda.segment_max(rows[number], ids[:, number], NUM_SEGMENTS, return_arg=True)
         assert torch.equal(values[number], wanted)
         assert torch.equal(arg[number], row)
+
+
+def test_a_tensor_that_left_its_transform(data: SimpleNamespace) -> None:
+    rows = torch.ones(7, 2, device=data.device)
+    left = []
+
+    def loss(x: Any) -> Any:
+        left.append(x * 2)
+        return x.sum()
+
+    torch.func.grad(loss)(rows)
+    found = pybaracuda.torch.segment_sum(left[0], data.ids, NUM_SEGMENTS)
+    assert torch.equal(found, pybaracuda.segment_sum(rows * 2, data.ids, NUM_SEGMENTS))
 
 
 def test_vmap_of_no_samples(data: SimpleNamespace) -> None:

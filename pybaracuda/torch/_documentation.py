@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from ..segment.documentation import documented
@@ -13,9 +13,15 @@ __all__ = ["documented_of_tensors"]
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-def documented_of_tensors(*, returns: str, **parameters: str) -> Callable[[F], F]:
-    """Complete a docstring with parameters, errors and notes, of tensors instead of arrays."""
-    complete = documented(returns=returns, **parameters)
+_RAISES = (
+    "UnsupportedError: For integers of a width or an operation that is not wired.",
+    "TypeError, ValueError, RuntimeError: If an argument has another type, dtype or shape.",
+)
+
+
+def documented_of_tensors(*, returns: str, raises: Sequence[str] = (), **parameters: str) -> Callable[[F], F]:
+    """Complete a docstring with parameters, errors and notes, of tensors instead of arrays; more errors may be said."""
+    complete = documented(returns=returns, raises=(*_RAISES, *raises), **parameters)
 
     def of_tensors(function: F) -> F:
         complete(function)

@@ -51,6 +51,13 @@ class Differentiable(torch.autograd.Function):  # type: ignore[misc]
     """
 
     @classmethod
+    def apply(cls, *args: Any) -> Any:
+        """Call it; its arguments have no defaults, which PyTorch would look for in a signature at every call."""
+        if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
+            return super().apply(*args)
+        return super(torch.autograd.Function, cls).apply(*args)
+
+    @classmethod
     def vmap(cls, info: Any, in_dims: Sequence[Any], *args: Any) -> Any:
         """Call it for each sample and stack what it answers."""
 

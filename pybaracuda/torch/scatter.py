@@ -22,6 +22,7 @@ by `dim_size` or `out`, is the largest index and 1: asking for that waits for a 
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -110,7 +111,14 @@ _WITH_ARG = (
 
 def _documented(*, returns: str, src: str, **texts: str) -> Callable[[F], F]:
     """Complete a docstring with what these functions have in common."""
-    return documented_of_tensors(returns=returns, **{**_TEXTS, "src": src, **texts})
+
+    def complete(function: F) -> F:
+        # Without `dim` the index ends with the axis that it is of, and cannot differ behind it.
+        takes_dim = "dim" in inspect.signature(function).parameters
+        errors = ("NotImplementedError: For an index that differs by element.",) if takes_dim else ()
+        return documented_of_tensors(returns=returns, raises=errors, **{**_TEXTS, "src": src, **texts})(function)
+
+    return complete
 
 
 def _axis(dim: int, rank: int) -> int:

@@ -219,14 +219,14 @@ def test_second_derivative_is_the_gradients(case: Case, data: SimpleNamespace, r
 
 @pytest.mark.parametrize("name", ["roi_align", "pad-reflect", "mean", "max", "logsumexp", "softmax", "csr-softmax"])
 def test_third_derivative_is_the_seconds(name: str, data: SimpleNamespace, rng: np.random.Generator) -> None:
-    case = CASES[name]._replace(shapes=tuple((*shape[:-1], 1) for shape in CASES[name].shapes))
+    case = CASES[name]
     inputs = drawn(rng, case, data.device)
 
     def slope(x: Any) -> Any:
         result = case.call(pybaracuda.torch, data, x)
         return torch.autograd.grad(result.pow(3).sum(), x, create_graph=True)[0]
 
-    assert gradgradcheck(slope, inputs)
+    assert gradgradcheck(slope, inputs, fast_mode=True)
 
 
 @pytest.mark.parametrize("name", ["prod", "csr-prod"])

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+from torch._functorch.utils import unwrap_dead_wrappers
 
 __all__ = ["Differentiable", "define"]
 
@@ -55,7 +56,7 @@ class Differentiable(torch.autograd.Function):  # type: ignore[misc]
         """Call it; its arguments have no defaults, which PyTorch would look for in a signature at every call."""
         if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
             return super().apply(*args)
-        return super(torch.autograd.Function, cls).apply(*args)
+        return super(torch.autograd.Function, cls).apply(*unwrap_dead_wrappers(args))
 
     @classmethod
     def vmap(cls, info: Any, in_dims: Sequence[Any], *args: Any) -> Any:

@@ -439,6 +439,7 @@ def test_integers_are_padded(dtype: Any, device: str, rng: np.random.Generator) 
     values = torch.tensor(rng.integers(0, 2, (3, 4)), device=device).to(dtype)
     found = pybaracuda.torch.pad(values, 1, (2, 0), "constant", 1)
     assert torch.equal(found, pybaracuda.pad(values, 1, (2, 0), "constant", 1))
+    assert torch.equal(found, pybaracuda.torch.pad(values, np.array([1, 1]), [2, 0], value=1))
     assert found.dtype == dtype
 
 

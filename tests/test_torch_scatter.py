@@ -273,6 +273,14 @@ def test_complex(device: str, rng: np.random.Generator) -> None:
         assert gradcheck(lambda x, index=index, dim=dim: ours.scatter_sum(x, index, dim, dim_size=SIZE), (src,))
 
 
+def test_a_conjugate_view_is_written_through(device: str) -> None:
+    held = torch.tensor([1 + 2j, 3 - 1j], device=device)
+    src = torch.tensor([1j, 2j, 4j], device=device)
+    index = torch.tensor([0, 0, 1], device=device)
+    assert ours.scatter_sum(src.conj(), index, out=held.conj()).tolist() == [1 - 5j, 3 - 3j]
+    assert held.tolist() == [1 + 5j, 3 + 3j]
+
+
 def test_nan_and_infinity(device: str) -> None:
     nan, inf = float("nan"), float("inf")
     src = torch.tensor([1.0, nan, -inf, -inf, 2.0], device=device)
@@ -620,6 +628,11 @@ def test_bad_arguments(device: str) -> None:
         ours.scatter(src, index, 0, torch.zeros(2, 4, device=device))
     with pytest.raises(RuntimeError, match="expand"):
         ours.scatter(src, index[:3], 0)
+    for given in (index.double(), index.bool(), index.double()[None]):
+        with pytest.raises(TypeError, match="index has dtype"):
+            ours.scatter(src.expand(*given.shape[:-1], 4, 3), given, given.dim() - 1, dim_size=1)
+    with pytest.raises(TypeError, match="indptr has dtype"):
+        ours.segment_csr(src, index.double())
     with pytest.raises(IndexError, match="dim is 2"):
         ours.scatter(src, index, 2, dim_size=1)
     with pytest.raises(ValueError, match="src has 4 segments; indptr has 3"):

@@ -448,7 +448,7 @@ class _PadBackward(Differentiable):
 
 def _pads(pads: int | Sequence[int], rank: int) -> tuple[int, ...]:
     """Answer one number for each axis."""
-    return tuple(pads) if isinstance(pads, Sequence) else (pads,) * rank
+    return tuple(pads) if hasattr(pads, "__iter__") else (pads,) * rank
 
 
 def pad(

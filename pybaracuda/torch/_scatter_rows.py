@@ -39,6 +39,11 @@ class _Layout:
         return rows.reshape(*self.batches, extent, *shape).permute(self.back)
 
 
+def _check_index(name: str, index: Any) -> None:
+    if index.is_floating_point() or index.is_complex() or index.dtype == torch.bool:
+        raise TypeError(f"{name} has dtype {index.dtype}; wanted integers")
+
+
 def _varies(index: Any, axis: int) -> bool:
     """Tell whether an index may differ along one of its axes; its strides say so without a look at it."""
     return bool(index.shape[axis] != 1 and index.stride(axis) != 0)
@@ -72,6 +77,7 @@ class ByIds:
     """
 
     def __init__(self, shape: Sequence[int], index: Any, axis: int, size: int, is_sorted: bool = False) -> None:
+        _check_index("index", index)
         rank = len(shape)
         if not 0 <= axis < rank:
             raise IndexError(f"dim is {axis}; the tensor has {rank} axes")
@@ -151,6 +157,7 @@ class ByOffsets:
     """
 
     def __init__(self, shape: Sequence[int], offsets: Any) -> None:
+        _check_index("indptr", offsets)
         axis = offsets.dim() - 1
         if not 0 <= axis < len(shape):
             raise ValueError(f"indptr has {axis + 1} axes; the tensor has {len(shape)}")

@@ -166,13 +166,14 @@ def _finished(result: Any, src: Any, out: Any) -> Any:
 
 
 def _as_real(tensor: Any) -> Any:
-    return None if tensor is None else torch.view_as_real(tensor.resolve_conj())
+    return torch.view_as_real(tensor.resolve_conj())
 
 
 def _complex(function: Any, src: Any, index: Any, axis: int, out: Any, **options: Any) -> Any:
     """Reduce the real and the imaginary parts."""
-    found = function(_as_real(src), index, axis, _as_real(out), **options)
-    return torch.view_as_complex(found.contiguous()) if out is None else out
+    into = None if out is None else _as_real(out).clone()
+    found = torch.view_as_complex(function(_as_real(src), index, axis, into, **options).contiguous())
+    return found if out is None else out.copy_(found)
 
 
 def _sum(src: Any, index: Any, dim: int, out: Any, dim_size: int | None, is_sorted: bool = False) -> Any:

@@ -187,6 +187,10 @@ def test_strides_change_nothing(reduce: str, device: str, rng: np.random.Generat
     wanted = ours.scatter(src, index, dim, dim_size=SIZE, reduce=reduce)
     strided = src.permute(2, 1, 0).contiguous().permute(2, 1, 0)
     assert torch.equal(ours.scatter(strided, index.T.contiguous().T, dim, dim_size=SIZE, reduce=reduce), wanted)
+    out = torch.zeros_like(wanted).permute(2, 1, 0).contiguous().permute(2, 1, 0)
+    into = wanted.clone().zero_()
+    assert ours.scatter(src, index, dim, out, reduce=reduce) is out
+    assert torch.equal(out, ours.scatter(src, index, dim, into, reduce=reduce))
     expanded = index[:, :, None].expand(2, 6, 3)
     assert torch.equal(ours.scatter(src, expanded, dim, dim_size=SIZE, reduce=reduce), wanted)
     assert torch.equal(ours.scatter(src, index.to(torch.int32), dim, dim_size=SIZE, reduce=reduce), wanted)

@@ -13,7 +13,8 @@ from typing import Any
 
 import torch
 
-from ._segment_functions import gather_csr, gather_rows, segment_csr, segment_sum
+from ._segment_functions import gather_csr, segment_csr, segment_sum
+from ._segment_operators import gather_rows
 
 __all__ = ["ByIds", "ByOffsets", "moved"]
 

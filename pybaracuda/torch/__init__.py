@@ -11,9 +11,10 @@ from __future__ import annotations
 from . import _images, _rows, scatter  # noqa: F401  (the first two enter their routes)
 from ._bad_indices import check_indices
 from ._compile import decompositions
-from ._image_functions import affine_grid, grid_sample, pad, roi_align
+from ._image_functions import affine_grid, grid_sample, roi_align
 from ._installation import Installation, install, uninstall
-from ._quantize_functions import dequantize_per_channel
+from ._pad_function import pad
+from ._quantize_function import dequantize_per_channel
 from ._report import Report, operators, report
 from ._segment_functions import (
     gather_csr,

@@ -183,6 +183,7 @@ class Prepared:
         "_is_single",
         "_primary",
         "_strided",
+        "_workspace_size",
         "outputs",
     )
 
@@ -202,6 +203,8 @@ class Prepared:
         self._strided = strided
         self._in_place = in_place
         self._invoke = kernel.invoke
+        # On the host the C library takes scratch from the heap.
+        self._workspace_size = kernel.workspace_size if kernel.library.backend == "cuda" else 0
         # Found in the first call: the input that each output is made like, since frameworks make a tensor like another
         # one sooner than one of a shape; then shape and dtype.
         self._fresh: list[tuple[int, tuple[int, ...], str]] | None = None
@@ -256,8 +259,16 @@ class Prepared:
             pointer, memory = adapter.empty(like, shape, dtype, stream)
             pointers.append(pointer)
             memories.append((memory, dtype))
-        self._invoke(pointers, NO_SCRATCH, stream)
+        self._run(primary, pointers, stream)
         return [adapter.finish(memory, primary, dtype, stream) for memory, dtype in memories]
+
+    def _run(self, primary: Operand, pointers: list[int], stream: int) -> None:
+        if not self._workspace_size:
+            self._invoke(pointers, NO_SCRATCH, stream)
+            return
+        # The memory may go once the work is enqueued: what its allocator gives it to next comes after on the stream.
+        scratch, _memory = primary.adapter.scratch(primary, self._workspace_size, stream)
+        self._invoke(pointers, scratch, stream)
 
     def _like(self, output: Output, inputs: tuple[Operand, ...]) -> int:
         """Answer which input has an output's shape and dtype, the primary one if none does."""
@@ -298,7 +309,7 @@ class Prepared:
             targets.append(target)
             made.append((out, target, memory, dtype, given))
             pointers.append(pointer)
-        self._invoke(pointers, NO_SCRATCH, stream)
+        self._run(primary, pointers, stream)
         results = []
         for out, target, memory, dtype, given in made:
             if memory is not None:

@@ -7,7 +7,7 @@ without a look at its values. Rows along another axis than the first are moved t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import nan
 from typing import Any
 
@@ -309,9 +309,14 @@ def _offsets(lengths: Any, offsets: Any) -> Any:
     return found
 
 
-# What torch answers for a segment without rows, where it is not what we do.
-_EMPTY = {"mean": nan}
-_SEGMENT_NAMES = {"sum": "sum", "mean": "mean", "max": "max", "min": "min", "prod": "prod"}
+# What becomes of a reduction and the value that it begins with.
+_REDUCED: dict[str, Callable[[Any, Any], Any]] = {
+    "sum": torch.add,
+    "mean": torch.add,
+    "max": torch.maximum,
+    "min": torch.minimum,
+    "prod": torch.mul,
+}
 
 
 def _segments_refusal(
@@ -326,8 +331,8 @@ def _segments_refusal(
     initial: Any = None,
 ) -> str:
     given = lengths if offsets is None else offsets
-    if reduce not in _SEGMENT_NAMES or indices is not None or initial is not None or given is None:
-        return "indices, an initial value, or another reduction"
+    if reduce not in _REDUCED or indices is not None or given is None:
+        return "indices, or another reduction"
     if axis != 0 or given.dim() != 1 or given.dtype not in _INDICES:
         return "an axis other than the first"
     if offsets is None and not unsafe and given.device.type == "cpu" and type(given) is torch.Tensor:
@@ -336,7 +341,7 @@ def _segments_refusal(
     return of_floats(data) or ("" if data.numel() and given.numel() else "an empty tensor")
 
 
-@route("aten::segment_reduce", _segments_refusal, "lengths or offsets of one axis, the first; no initial value; floats")
+@route("aten::segment_reduce", _segments_refusal, "lengths or offsets of one axis, the first; float32, float64, float16, bfloat16")
 def _segment_reduce(
     data: Any,
     reduce: str,
@@ -348,7 +353,16 @@ def _segment_reduce(
     unsafe: bool = False,
     initial: Any = None,
 ) -> Any:
-    return segment_csr(data, _offsets(lengths, offsets), reduce, empty_value=_EMPTY.get(reduce))
+    starts = _offsets(lengths, offsets)
+    if initial is None:
+        # torch's mean of nothing is NaN.
+        return segment_csr(data, starts, reduce, empty_value=nan if reduce == "mean" else None)
+    found = segment_csr(_wide(data), starts, "sum" if reduce == "mean" else reduce)
+    found = _REDUCED[reduce](found, torch.full((), initial, dtype=found.dtype, device=found.device))
+    if reduce == "mean":
+        lengths = (starts[1:] - starts[:-1]).clamp(min=1)
+        found = found / lengths.reshape(-1, *[1] * (found.dim() - 1)).to(found.dtype)
+    return found.to(data.dtype)
 
 
 def _segments_backward_refusal(
@@ -387,6 +401,13 @@ def _segment_reduce_backward(
     starts = _offsets(lengths, offsets)
     if reduce in ("sum", "mean"):
         return segment_csr_backward(grad, starts, reduce, num_rows=data.shape[0])
+    if initial is not None:
+        # What the rows gave without the value that the reduction began with.
+        of_rows = segment_csr(data, starts, reduce)
+        if reduce == "prod":
+            grad, output = grad * initial, of_rows
+        else:
+            grad = torch.where(of_rows == output, grad, 0)
     if reduce == "prod":
         return segment_csr_backward(grad, starts, reduce, input=data, output=output)
     return segment_csr_backward(grad, starts, reduce, input=data, ties="even")

@@ -53,7 +53,7 @@ def test_results_and_gradients_are_pytorchs(name: str, dtype: Any, device: str) 
             ours = called(info.op, sample)
         assert len(ours) == len(plain) == len(reference)
         for one, other, exact in zip(ours, plain, reference, strict=True):
-            assert one.dtype == other.dtype and one.shape == other.shape and one.device == other.device
+            assert (one.dtype, one.shape, one.device) == (other.dtype, other.shape, other.device)
             # The stride of an axis of one element means nothing.
             strides = [
                 (mine, theirs)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`python -m pybaracuda.torch SCRIPT`: an unchanged program, its child processes included, on this library's kernels."""
+"""`python -m pybaracuda.torch SCRIPT`: an unchanged program and its child processes on this library's kernels."""
 
 from __future__ import annotations
 

@@ -40,12 +40,17 @@ def _axis(dim: int, rank: int) -> int:
     return dim + rank if dim < 0 else dim
 
 
+def _is_readable(index: Any) -> bool:
+    """Tell whether values can be looked at without waiting for a GPU, and are there: a compiler's tensors have none."""
+    return index.device.type == "cpu" and type(index) is torch.Tensor
+
+
 def _in_range(index: Any, extent: int) -> bool:
-    """Tell whether every entry names a row; asked on the CPU alone, where PyTorch looks, too, and of real tensors."""
-    if index.device.type != "cpu" or type(index) is not torch.Tensor or not index.numel():
+    """Tell whether every entry names a row, as far as that can be seen: on the CPU, where PyTorch looks, too."""
+    if not _is_readable(index) or not index.numel():
         return True
     least, most = torch.aminmax(index)
-    return 0 <= int(least) and int(most) < extent
+    return int(least) >= 0 and int(most) < extent
 
 
 def _refused(self: Any, index: Any, source: Any) -> str:
@@ -198,7 +203,7 @@ def _scatter_reduced(self: Any, dim: int, index: Any, src: Any, reduce: str, inc
     rows = _front(_wide(_rows_of(index, src)), axis)
     found = _back(_REDUCTIONS.get(reduce, segment_sum)(rows, ids, extent), axis, self)
     given = _wide(self)
-    count = None
+    count: Any = None
     if reduce == "mean" or not include_self:
         ones = torch.ones((rows.shape[0], 1), dtype=torch.int32, device=rows.device)
         shape = [1] * self.dim()
@@ -212,7 +217,6 @@ def _scatter_reduced(self: Any, dim: int, index: Any, src: Any, reduce: str, inc
         else:
             found = given + found
     if reduce == "mean":
-        assert count is not None
         found = found / (count + 1 if include_self else count.clamp(min=1)).to(found.dtype)
     if not include_self:
         found = torch.where(count > 0, found, given)
@@ -335,13 +339,18 @@ def _segments_refusal(
         return "indices, or another reduction"
     if axis != 0 or given.dim() != 1 or given.dtype not in _INDICES:
         return "an axis other than the first"
-    if offsets is None and not unsafe and given.device.type == "cpu" and type(given) is torch.Tensor:
-        if given.numel() and (int(given.min()) < 0 or int(given.sum()) != data.shape[0]):
+    if offsets is None and not unsafe and _is_readable(given):
+        least = int(given.min()) if given.numel() else 0
+        if least < 0 or int(given.sum()) != data.shape[0]:
             return "lengths that do not fit"
     return of_floats(data) or ("" if data.numel() and given.numel() else "an empty tensor")
 
 
-@route("aten::segment_reduce", _segments_refusal, "lengths or offsets of one axis, the first; float32, float64, float16, bfloat16")
+@route(
+    "aten::segment_reduce",
+    _segments_refusal,
+    "lengths or offsets of one axis, the first; float32, float64, float16, bfloat16",
+)
 def _segment_reduce(
     data: Any,
     reduce: str,

@@ -308,6 +308,17 @@ def test_determinism_is_set_and_set_back() -> None:
     torch.backends.cudnn.benchmark = False
 
 
+def test_what_goes_around_the_kernels_is_led_back() -> None:
+    decompositions = __import__("torch._decomp.decompositions", fromlist=["_"])
+    saved = decompositions._replication_pad
+    row = torch.arange(6.0).reshape(1, 2, 3)
+    with pybaracuda.torch.install(), Hits("aten::replication_pad1d"):
+        assert decompositions._replication_pad is not saved
+        assert same(decompositions._replication_pad(row, [2, 1]), functional.pad(row, (2, 1), mode="replicate"))
+        assert same(decompositions._replication_pad(row, [-1, 1]), saved(row, [-1, 1]))
+    assert decompositions._replication_pad is saved
+
+
 def test_transforms(device: str, rng: np.random.Generator) -> None:
     image, grid = fresh(rng, (1, 2, 5, 6), torch.float64, device), fresh(rng, (1, 3, 4, 2), torch.float64, device) / 2
     index = torch.tensor([0, 2, 2, 1], device=device)

@@ -168,7 +168,7 @@ class Installation:
                     _active[key] = _Override(route, device)
                 _active[key].holders += 1
                 self.keys.append(key)
-        _diversions.intercept()
+        _diversions.intercept({route.group for route, _ in self._routes})
 
     def remove(self) -> None:
         """Take it away; what another installation holds stays. A second time does nothing."""

@@ -483,3 +483,11 @@ def test_an_unchanged_program(method: str, as_module: bool, tmp_path: Path) -> N
     if method == "fork" or any("pybaracuda" in each.value for each in entry_points(group="torch.backends")):
         assert all(int(each) > 0 for each in counts.strip("[").split(",")), done.stdout
     assert done.stderr.count("operator ") <= 1
+
+
+def test_the_documents_table_is_the_registrys() -> None:
+    command = [sys.executable, "-m", "pybaracuda.torch", "--list"]
+    printed = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout.strip()
+    page = (Path(__file__).parents[1] / "docs" / "pytorch.md").read_text("utf-8")
+    table = page.partition("<!-- operators-begin -->\n")[2].partition("\n<!-- operators-end -->")[0]
+    assert table == printed, "docs/pytorch.md: paste what `python -m pybaracuda.torch --list` prints"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`python -m pybaracuda.torch SCRIPT`: an unchanged program, its child processes included, on this library's kernels."""
+"""`python -m pybaracuda.torch SCRIPT`: an unchanged program and its child processes on this library's kernels."""
 
 from __future__ import annotations
 
@@ -15,6 +15,16 @@ from ._start import VARIABLE, Wish, begin
 __all__ = ["main"]
 
 
+class _List(argparse.Action):
+    """Prints the operators as a table in Markdown, and ends."""
+
+    def __call__(self, *_: object) -> None:
+        from ._report import table
+
+        print(table())
+        raise SystemExit(0)
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m pybaracuda.torch",
@@ -26,6 +36,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--ops", default="", help="take these operators over, separated by commas (all)")
     parser.add_argument("--exclude", default="", help="leave these operators to PyTorch, separated by commas")
     parser.add_argument("--report", action="store_true", help="print at the end what became of the operators' calls")
+    parser.add_argument("--list", action=_List, nargs=0, help="print the operators and which calls are ours, and end")
     parser.add_argument("-m", dest="module", action="store_true", help="SCRIPT is a module's name")
     parser.add_argument("script", metavar="SCRIPT", help="the program's file, or with -m its module")
     parser.add_argument("arguments", metavar="ARGS", nargs=argparse.REMAINDER, help="the program's own arguments")

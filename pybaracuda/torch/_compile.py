@@ -83,9 +83,12 @@ def _router(route: Route, ours: Any, before: Any) -> Callable[..., Any]:
 
 
 def decompositions(routes: Iterable[Route] | None = None) -> dict[Any, Callable[..., Any]]:
-    """Answer a table for ``ExportedProgram.run_decompositions`` and custom compilers: an operator, and what replaces it.
+    """Answer a table for ``ExportedProgram.run_decompositions`` and custom compilers: what replaces each operator.
 
-    What a route does not take is left as it is.
+    What a route does not take is left as it is. To be laid over PyTorch's own table, which leads to these operators::
+
+        table = torch.export.default_decompositions()
+        table.update(pybaracuda.torch.decompositions())
     """
     found = {}
     for route in ROUTES.values() if routes is None else routes:
@@ -125,7 +128,7 @@ def route_compiler(routes: Sequence[Route]) -> None:
             # Importing the compiler here would take seconds.
             when_imported(_LAST_READER, lambda: _change(sys.modules[_TABLE], routes))
         # What was compiled without the routes must not be found in a cache, on disk neither, nor the other way round.
-        config = getattr(torch.compiler, "config", None)
+        config: Any = getattr(torch.compiler, "config", None)
         tag = getattr(config, "cache_key_tag", None)
         if tag is not None:
             config.cache_key_tag = tag.replace(_TAG, "") + (_TAG if routes else "")

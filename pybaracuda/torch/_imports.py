@@ -15,11 +15,11 @@ __all__ = ["forget_import", "when_imported"]
 
 
 class _Loader(importlib.abc.Loader):
-    """A module's own loader, and then the action."""
+    """A module's own loader, and then the actions."""
 
-    def __init__(self, loader: Any, action: Callable[[], None]) -> None:
+    def __init__(self, loader: Any, actions: list[Callable[[], None]]) -> None:
         self._loader = loader
-        self._action = action
+        self._actions = actions
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._loader, name)
@@ -30,24 +30,26 @@ class _Loader(importlib.abc.Loader):
 
     def exec_module(self, module: ModuleType) -> None:
         self._loader.exec_module(module)
-        self._action()
+        for action in self._actions.copy():
+            action()
 
 
 class _Finder(importlib.abc.MetaPathFinder):
     """Finds one module as everybody does, and gives it our loader."""
 
     def __init__(self) -> None:
-        self.actions: dict[str, Callable[[], None]] = {}
+        # Several installations may wait for one module.
+        self.actions: dict[str, list[Callable[[], None]]] = {}
 
     def find_spec(
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
-        action = self.actions.get(name)
-        if action is None:
+        actions = self.actions.get(name)
+        if not actions:
             return None
         spec = importlib.machinery.PathFinder.find_spec(name, path)
         if spec is not None and spec.loader is not None:
-            spec.loader = _Loader(spec.loader, action)
+            spec.loader = _Loader(spec.loader, actions)
         return spec
 
 
@@ -59,7 +61,7 @@ def when_imported(name: str, action: Callable[[], None]) -> None:
     if name in sys.modules:
         action()
         return
-    _finder.actions[name] = action
+    _finder.actions.setdefault(name, []).append(action)
     if _finder not in sys.meta_path:
         sys.meta_path.insert(0, _finder)
 

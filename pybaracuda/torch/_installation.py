@@ -52,7 +52,11 @@ _counts: dict[tuple[str, str], _Count] = {}
 
 
 class _Override:
-    """One kernel in the dispatcher's table, with the one that was there before."""
+    """One kernel in the dispatcher's table, with the one that was there before.
+
+    PyTorch reads its table without a lock, and a kernel that is taken out while another thread calls it ends the
+    process. So one that nobody holds stays and hands every call on, until no other thread can be in it.
+    """
 
     def __init__(self, route: Route, device: str) -> None:
         self.holders = 0
@@ -82,6 +86,8 @@ class _Override:
         refusal, run = route.refusal, route.run
 
         def kernel(keys: Any, *args: Any, **kwargs: Any) -> Any:
+            if not self.holders:
+                return self._call_original(keys, args, kwargs)
             reason = refusal(*args, **kwargs)
             if reason:
                 count.fallbacks[reason] += 1
@@ -162,7 +168,7 @@ class Installation:
                     _active[key] = _Override(route, device)
                 _active[key].holders += 1
                 self.keys.append(key)
-        _diversions.intercept()
+        _diversions.intercept({route.group for route, _ in self._routes})
 
     def remove(self) -> None:
         """Take it away; what another installation holds stays. A second time does nothing."""
@@ -174,8 +180,7 @@ class Installation:
         self._removed = True
         for key in reversed(self.keys):
             _active[key].holders -= 1
-            if not _active[key].holders:
-                _active.pop(key).remove()
+        _clear()
         if self in _installations:
             _installations.remove(self)
             if self._deterministic is not None:
@@ -192,6 +197,15 @@ def _complete() -> None:
         for each in _installations:
             each.take_over()
         _tell_compiler()
+
+
+def _clear() -> None:
+    """Take out what nobody holds, the last that came first, if this is the only thread of Python's."""
+    if threading.active_count() == 1:
+        for key, override in reversed(list(_active.items())):
+            if not override.holders:
+                override.remove()
+                del _active[key]
 
 
 def _tell_compiler() -> None:
@@ -264,7 +278,8 @@ def install(
     -----
     Only the kernels change: autograd, second derivatives, torch.func, autocast and export stay PyTorch's, and what a
     kernel of ours does not take goes to the one that was there, with its own errors. May be called from any thread and
-    more than once; each installation is taken away by itself.
+    more than once; each installation is taken away by itself. The first one belongs before threads that compute:
+    PyTorch changes its table of kernels without a lock.
     """
     return Installation(_chosen(ops, exclude, devices), deterministic, compile)
 
@@ -274,6 +289,7 @@ def uninstall() -> None:
     with _lock:
         for installation in reversed(_installations.copy()):
             installation.remove()
+        _clear()
 
 
 def lines() -> list[Line]:

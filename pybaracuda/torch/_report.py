@@ -8,7 +8,7 @@ from typing import NamedTuple
 from ._installation import Line, lines
 from ._route import ROUTES
 
-__all__ = ["Report", "operators", "report"]
+__all__ = ["Report", "operators", "report", "table"]
 
 
 class Report(NamedTuple):
@@ -37,3 +37,18 @@ def report() -> Report:
 def operators() -> dict[str, str]:
     """Answer what ``install(ops=...)`` knows: each name, and the calls that a kernel of ours takes."""
     return {route.group: route.conditions for route in sorted(ROUTES.values(), key=lambda route: route.group)}
+
+
+def table() -> str:
+    """Spell what is taken over as a table in Markdown, a row for each name that ``install(ops=...)`` knows."""
+    rows = ["| name | operators of PyTorch | calls that are ours | compiled programs |", "|---|---|---|---|"]
+    for name in sorted({route.group for route in ROUTES.values()}):
+        routes = [route for route in ROUTES.values() if route.group == name]
+        spelled = ", ".join(f"`{route.operator}`" for route in routes)
+        conditions = "; ".join(dict.fromkeys(route.conditions for route in routes))
+        compiled = [route for route in routes if route.compiled]
+        said = (
+            "yes" if compiled == routes else "gradient" if compiled else "the compiler's own (it only moves elements)"
+        )
+        rows.append(f"| `{name}` | {spelled} | {conditions} | {said} |")
+    return "\n".join(rows)

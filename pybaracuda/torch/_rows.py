@@ -7,7 +7,7 @@ without a look at its values. Rows along another axis than the first are moved t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import nan
 from typing import Any
 
@@ -40,12 +40,17 @@ def _axis(dim: int, rank: int) -> int:
     return dim + rank if dim < 0 else dim
 
 
+def _is_readable(index: Any) -> bool:
+    """Tell whether values can be looked at without waiting for a GPU, and are there: a compiler's tensors have none."""
+    return index.device.type == "cpu" and type(index) is torch.Tensor
+
+
 def _in_range(index: Any, extent: int) -> bool:
-    """Tell whether every entry names a row; asked on the CPU alone, where PyTorch looks, too, and of real tensors."""
-    if index.device.type != "cpu" or type(index) is not torch.Tensor or not index.numel():
+    """Tell whether every entry names a row, as far as that can be seen: on the CPU, where PyTorch looks, too."""
+    if not _is_readable(index) or not index.numel():
         return True
     least, most = torch.aminmax(index)
-    return 0 <= int(least) and int(most) < extent
+    return int(least) >= 0 and int(most) < extent
 
 
 def _refused(self: Any, index: Any, source: Any) -> str:
@@ -198,7 +203,7 @@ def _scatter_reduced(self: Any, dim: int, index: Any, src: Any, reduce: str, inc
     rows = _front(_wide(_rows_of(index, src)), axis)
     found = _back(_REDUCTIONS.get(reduce, segment_sum)(rows, ids, extent), axis, self)
     given = _wide(self)
-    count = None
+    count: Any = None
     if reduce == "mean" or not include_self:
         ones = torch.ones((rows.shape[0], 1), dtype=torch.int32, device=rows.device)
         shape = [1] * self.dim()
@@ -212,7 +217,6 @@ def _scatter_reduced(self: Any, dim: int, index: Any, src: Any, reduce: str, inc
         else:
             found = given + found
     if reduce == "mean":
-        assert count is not None
         found = found / (count + 1 if include_self else count.clamp(min=1)).to(found.dtype)
     if not include_self:
         found = torch.where(count > 0, found, given)
@@ -309,9 +313,14 @@ def _offsets(lengths: Any, offsets: Any) -> Any:
     return found
 
 
-# What torch answers for a segment without rows, where it is not what we do.
-_EMPTY = {"mean": nan}
-_SEGMENT_NAMES = {"sum": "sum", "mean": "mean", "max": "max", "min": "min", "prod": "prod"}
+# What becomes of a reduction and the value that it begins with.
+_REDUCED: dict[str, Callable[[Any, Any], Any]] = {
+    "sum": torch.add,
+    "mean": torch.add,
+    "max": torch.maximum,
+    "min": torch.minimum,
+    "prod": torch.mul,
+}
 
 
 def _segments_refusal(
@@ -326,17 +335,22 @@ def _segments_refusal(
     initial: Any = None,
 ) -> str:
     given = lengths if offsets is None else offsets
-    if reduce not in _SEGMENT_NAMES or indices is not None or initial is not None or given is None:
-        return "indices, an initial value, or another reduction"
+    if reduce not in _REDUCED or indices is not None or given is None:
+        return "indices, or another reduction"
     if axis != 0 or given.dim() != 1 or given.dtype not in _INDICES:
         return "an axis other than the first"
-    if offsets is None and not unsafe and given.device.type == "cpu" and type(given) is torch.Tensor:
-        if given.numel() and (int(given.min()) < 0 or int(given.sum()) != data.shape[0]):
+    if offsets is None and not unsafe and _is_readable(given):
+        least = int(given.min()) if given.numel() else 0
+        if least < 0 or int(given.sum()) != data.shape[0]:
             return "lengths that do not fit"
     return of_floats(data) or ("" if data.numel() and given.numel() else "an empty tensor")
 
 
-@route("aten::segment_reduce", _segments_refusal, "lengths or offsets of one axis, the first; no initial value; floats")
+@route(
+    "aten::segment_reduce",
+    _segments_refusal,
+    "lengths or offsets of one axis, the first; float32, float64, float16, bfloat16",
+)
 def _segment_reduce(
     data: Any,
     reduce: str,
@@ -348,7 +362,16 @@ def _segment_reduce(
     unsafe: bool = False,
     initial: Any = None,
 ) -> Any:
-    return segment_csr(data, _offsets(lengths, offsets), reduce, empty_value=_EMPTY.get(reduce))
+    starts = _offsets(lengths, offsets)
+    if initial is None:
+        # torch's mean of nothing is NaN.
+        return segment_csr(data, starts, reduce, empty_value=nan if reduce == "mean" else None)
+    found = segment_csr(_wide(data), starts, "sum" if reduce == "mean" else reduce)
+    found = _REDUCED[reduce](found, torch.full((), initial, dtype=found.dtype, device=found.device))
+    if reduce == "mean":
+        lengths = (starts[1:] - starts[:-1]).clamp(min=1)
+        found = found / lengths.reshape(-1, *[1] * (found.dim() - 1)).to(found.dtype)
+    return found.to(data.dtype)
 
 
 def _segments_backward_refusal(
@@ -387,6 +410,13 @@ def _segment_reduce_backward(
     starts = _offsets(lengths, offsets)
     if reduce in ("sum", "mean"):
         return segment_csr_backward(grad, starts, reduce, num_rows=data.shape[0])
+    if initial is not None:
+        # What the rows gave without the value that the reduction began with.
+        of_rows = segment_csr(data, starts, reduce)
+        if reduce == "prod":
+            grad, output = grad * initial, of_rows
+        else:
+            grad = torch.where(of_rows == output, grad, 0)
     if reduce == "prod":
         return segment_csr_backward(grad, starts, reduce, input=data, output=output)
     return segment_csr_backward(grad, starts, reduce, input=data, ties="even")

@@ -78,6 +78,14 @@ from .roi_align import (
     roi_align,
     roi_align_backward,
 )
+from .roi_pool import (
+    RoiPoolBackwardDescriptor,
+    RoiPoolBackwardPlan,
+    RoiPoolDescriptor,
+    RoiPoolPlan,
+    roi_pool,
+    roi_pool_backward,
+)
 from .segment import (
     SegmentDescriptor,
     SegmentPlan,
@@ -140,6 +148,10 @@ __all__ = [
     "RoiAlignBackwardPlan",
     "RoiAlignDescriptor",
     "RoiAlignPlan",
+    "RoiPoolBackwardDescriptor",
+    "RoiPoolBackwardPlan",
+    "RoiPoolDescriptor",
+    "RoiPoolPlan",
     "SegmentDescriptor",
     "SegmentPlan",
     "SegmentSelectionDescriptor",
@@ -172,6 +184,8 @@ __all__ = [
     "raw",
     "roi_align",
     "roi_align_backward",
+    "roi_pool",
+    "roi_pool_backward",
     "segment_csr",
     "segment_csr_backward",
     "segment_gather",

@@ -145,11 +145,15 @@ def wider(name: str, dtype: str, wanted: str) -> str | None:
 
 
 class Output(NamedTuple):
-    """An output of an array function: `dtype` is what the kernel writes, `given` what the caller gets."""
+    """An output of an array function: `dtype` is what the kernel writes, `given` what the caller gets.
+
+    One that is not `wanted` is written all the same; the caller gets it not and has no name for it.
+    """
 
     shape: tuple[int, ...]
     dtype: str
     given: str
+    wanted: bool = True
 
 
 class Prepared:
@@ -176,8 +180,10 @@ class Prepared:
         "_in_place",
         "_invoke",
         "_is_direct",
+        "_is_single",
         "_primary",
         "_strided",
+        "_workspace_size",
         "outputs",
     )
 
@@ -197,9 +203,12 @@ class Prepared:
         self._strided = strided
         self._in_place = in_place
         self._invoke = kernel.invoke
+        # On the host the C library takes scratch from the heap.
+        self._workspace_size = kernel.workspace_size if kernel.library.backend == "cuda" else 0
         # Found in the first call: the input that each output is made like, since frameworks make a tensor like another
         # one sooner than one of a shape; then shape and dtype.
         self._fresh: list[tuple[int, tuple[int, ...], str]] | None = None
+        self._is_single = sum(output.wanted for output in self.outputs) == 1
         self._is_direct = all(output.dtype == output.given for output in self.outputs)
 
     def launch(self, inputs: tuple[Operand, ...], outs: Sequence[Any], stream: Any) -> list[Any]:
@@ -250,8 +259,16 @@ class Prepared:
             pointer, memory = adapter.empty(like, shape, dtype, stream)
             pointers.append(pointer)
             memories.append((memory, dtype))
-        self._invoke(pointers, NO_SCRATCH, stream)
+        self._run(primary, pointers, stream)
         return [adapter.finish(memory, primary, dtype, stream) for memory, dtype in memories]
+
+    def _run(self, primary: Operand, pointers: list[int], stream: int) -> None:
+        if not self._workspace_size:
+            self._invoke(pointers, NO_SCRATCH, stream)
+            return
+        # The memory may go once the work is enqueued: what its allocator gives it to next comes after on the stream.
+        scratch, _memory = primary.adapter.scratch(primary, self._workspace_size, stream)
+        self._invoke(pointers, scratch, stream)
 
     def _like(self, output: Output, inputs: tuple[Operand, ...]) -> int:
         """Answer which input has an output's shape and dtype, the primary one if none does."""
@@ -278,7 +295,7 @@ class Prepared:
         adapter = primary.adapter
         targets: list[Operand | None] = []
         made = []
-        for position, (shape, dtype, given) in enumerate(self.outputs):
+        for position, (shape, dtype, given, _) in enumerate(self.outputs):
             out = outs[position]
             target = None
             if out is not None:
@@ -292,7 +309,7 @@ class Prepared:
             targets.append(target)
             made.append((out, target, memory, dtype, given))
             pointers.append(pointer)
-        self._invoke(pointers, NO_SCRATCH, stream)
+        self._run(primary, pointers, stream)
         results = []
         for out, target, memory, dtype, given in made:
             if memory is not None:
@@ -310,8 +327,8 @@ class Prepared:
 
     def _given(self, position: int, out: Any, primary: Operand, inputs: tuple[Operand, ...], stream: int) -> Operand:
         """Read an `out=` argument and refuse it if the output cannot go there."""
-        shape, dtype, given = self.outputs[position]
-        name = "out" if len(self.outputs) == 1 else f"out[{position}]"
+        shape, dtype, given, _ = self.outputs[position]
+        name = "out" if self._is_single else f"out[{position}]"
         if not primary.adapter.takes_out:
             raise TypeError(f"{name}: {primary.adapter.kind} arrays are immutable; take the returned array")
         target = read(name, out, None if primary.device == HOST else stream)

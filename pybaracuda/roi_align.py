@@ -4,16 +4,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, ClassVar
 
 from . import _call
-from ._arrays import HOST, Operand, read, stream_handle
+from ._arrays import read
+from ._boxes import check_boxes, check_images, read_boxes
 from ._call import MOST_COMBINATIONS, Output, Prepared
 from ._descriptor import Descriptor
-from ._dtypes import FLOATS
 from ._errors import InvalidProblemError
 from ._plan import Plan
 
@@ -110,37 +109,6 @@ class RoiAlignBackwardPlan(Plan):
     layout = "nchw"
 
 
-def _read_boxes(boxes: Any, first: Operand, stream: Any) -> Operand:
-    """Read [K, 5] boxes, or join one [L, 4] array per image into them."""
-    if not isinstance(boxes, list | tuple):
-        return read("boxes", boxes, stream, first)
-    adapter = first.adapter
-    handle = None if stream is None or first.device == HOST else stream_handle(stream)
-    scope = None if first.device == HOST else adapter.scope(first.device, handle)
-    with scope or nullcontext():
-        if not boxes:
-            dtype = "f64" if first.dtype == "f64" else "f32"
-            pointer, memory = adapter.empty(first, (0, 5), dtype, handle or 0)
-            return Operand("boxes", memory, adapter, pointer, (0, 5), None, dtype, first.device, False)
-        parts = [read(f"boxes[{number}]", each, stream, first) for number, each in enumerate(boxes)]
-        for part in parts:
-            _call.element_of(part.name, part.dtype, FLOATS)
-            if len(part.shape) != 2 or part.shape[1] != 4:
-                raise ValueError(f"{part.name} has shape {part.shape}; wanted [L, 4]")
-            if part.adapter is not parts[0].adapter or part.device != parts[0].device:
-                raise ValueError(f"{part.name} is another kind of array, or elsewhere, than boxes[0]")
-        # In 16 bits an image's index would be rounded from 257 images on.
-        dtype = "f64" if any(part.dtype == "f64" for part in parts) else "f32"
-        return read("boxes", parts[0].adapter.join_boxes(boxes, dtype), stream, first)
-
-
-def _check_boxes(shape: tuple[int, ...], dtype: str, element: str) -> str | None:
-    if len(shape) != 2 or shape[1] != 5:
-        raise ValueError(f"boxes has shape {shape}; wanted [K, 5]")
-    _call.element_of("boxes", dtype, FLOATS)
-    return _call.wider("boxes", dtype, "f64" if element == "f64" else "f32")
-
-
 def _options(spatial_scale: float, sampling_ratio: int, aligned: bool) -> tuple[float, int, bool]:
     """Convert what says how boxes are sampled; every ratio below 1 is adaptive."""
     return (
@@ -148,12 +116,6 @@ def _options(spatial_scale: float, sampling_ratio: int, aligned: bool) -> tuple[
         max(_call.whole("sampling_ratio", sampling_ratio), 0),
         _call.flag("aligned", aligned),
     )
-
-
-def _check_images(boxes: Any, name: str, shape: tuple[int, ...]) -> None:
-    """Refuse more arrays of boxes than there are images in what `name` says."""
-    if type(boxes) in (list, tuple) and len(boxes) > shape[0]:
-        raise ValueError(f"boxes holds {len(boxes)} arrays; {name} has {shape[0]} images")
 
 
 @lru_cache(maxsize=MOST_COMBINATIONS)
@@ -170,7 +132,7 @@ def _prepare(
 ) -> Prepared:
     _call.check_rank("input", input_shape, "[N, C, H, W]", 4)
     element = _call.element_of("input", dtype)
-    cast = _check_boxes(boxes_shape, boxes_dtype, element)
+    cast = check_boxes(boxes_shape, boxes_dtype, element)
     n, c, h, w = input_shape
     descriptor = RoiAlignDescriptor(
         n, c, h, w, boxes_shape[0], *pooled, spatial_scale, sampling_ratio, aligned, element
@@ -194,7 +156,7 @@ def _prepare_backward(
 ) -> Prepared:
     _call.check_rank("grad_output", grad_shape, "[K, C, pooled_h, pooled_w]", 4)
     element = _call.element_of("grad_output", dtype)
-    cast = _check_boxes(boxes_shape, boxes_dtype, element)
+    cast = check_boxes(boxes_shape, boxes_dtype, element)
     if len(input_shape) != 4:
         raise ValueError(f"input_shape is {input_shape}; wanted (N, C, H, W)")
     n, c, h, w = input_shape
@@ -264,7 +226,7 @@ def roi_align(
     Defined by torchvision 0.26 and He et al., Mask R-CNN, 2017; sums are kept in float32 (float64 for float64).
     """
     first = read("input", input, stream)
-    rois = _read_boxes(boxes, first, stream)
+    rois = read_boxes(boxes, first, stream)
     prepared = _prepare(
         first.device,
         first.shape,
@@ -274,7 +236,7 @@ def roi_align(
         _call.extent_pair("output_size", output_size),
         *_options(spatial_scale, sampling_ratio, aligned),
     )
-    _check_images(boxes, "input", first.shape)
+    check_images(boxes, "input", first.shape)
     return prepared.launch((first, rois), (out,), stream)[0]
 
 
@@ -322,7 +284,7 @@ def roi_align_backward(
     run, thread count, GPU and backend. Boxes have no gradient. May be called from any number of threads.
     """
     first = read("grad_output", grad_output, stream)
-    rois = _read_boxes(boxes, first, stream)
+    rois = read_boxes(boxes, first, stream)
     shape = _call.whole_tuple("input_shape", input_shape)
     prepared = _prepare_backward(
         first.device,
@@ -333,5 +295,5 @@ def roi_align_backward(
         shape,
         *_options(spatial_scale, sampling_ratio, aligned),
     )
-    _check_images(boxes, "input_shape", shape)
+    check_images(boxes, "input_shape", shape)
     return prepared.launch((first, rois), (out,), stream)[0]

@@ -129,11 +129,12 @@ class Limit:
 
 @dataclass(frozen=True)
 class Row:
-    """One line of the benchmark: a case on a backend."""
+    """One line of the benchmark: a case on a backend. Rows with `headline` are shown in the README."""
 
     case: Case
     backend: str = "cuda"
     limits: tuple[Limit, ...] = ()
+    headline: bool = False
 
     @property
     def name(self) -> str:
@@ -154,8 +155,8 @@ def no_cliff(case: Case, factor: float = 1.1) -> tuple[Limit, ...]:
 
 
 def on_cpu(case: Case, limits: tuple[Limit, ...] = ()) -> Row:
-    """A row of the CPU library."""
-    return Row(case, "cpu", limits)
+    """A row of the CPU library. Those with a limit are shown in the README."""
+    return Row(case, "cpu", limits, headline=bool(limits))
 
 
 # What many operators keep: pure copies, forwards, what others do as well, and copies on a CPU, where a peer may be a

@@ -209,7 +209,7 @@ def measure(row: Row, setting: Setting, draw: Draw) -> RowResult:
     except (BaracudaError, RuntimeError, MemoryError) as problem:
         traceback.print_exc()
         ours, nothing = Contestant("pybaracuda", None, f"failed: {first_line(problem)}"), Timing(0.0, 0.0, 0.0, 0)
-        about = (row.name, row.backend, row.case.operator, row.case.element)
+        about = (row.name, row.backend, row.case.operator, row.case.element, row.headline)
         return RowResult(*about, 0, 0.0, draw.entropy, "", ours, nothing, limits=list(row.limits))
     finally:
         for framework in setting.frameworks:
@@ -266,6 +266,7 @@ def _measure(row: Row, setting: Setting, draw: Draw) -> RowResult:
         backend=row.backend,
         operator=case.operator,
         element=case.element,
+        headline=row.headline,
         bytes=moved,
         light_us=moved / setting.copy_rate * 1e6,
         entropy=draw.entropy,

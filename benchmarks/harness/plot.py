@@ -8,8 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from pybaracuda._abi import OPERATORS
-
 from .results import Result, RowResult
 
 _STYLE: Any = {"font.family": "DejaVu Sans", "axes.grid": True, "grid.color": "#e4e4e4", "axes.axisbelow": True}
@@ -24,12 +22,6 @@ _PEER = "#9a9a9a"
 def _rate(row: RowResult, us: float) -> float:
     """GB/s of the bytes that must move."""
     return row.bytes / us / 1e3
-
-
-def _family(row: RowResult) -> str:
-    """The operator's family; an operator of another version's results is one of its own."""
-    operator = OPERATORS.get(row.operator)
-    return row.operator.removesuffix("_backward") if operator is None else operator.family
 
 
 def draw(result: Result, path: Path, metadata: dict[str, str] | None = None) -> None:
@@ -59,10 +51,10 @@ def draw(result: Result, path: Path, metadata: dict[str, str] | None = None) -> 
 
 
 def _draw_rows(axes: Any, rows: list[RowResult]) -> None:
-    families = list(dict.fromkeys(_family(row) for row in rows))
+    families = list(dict.fromkeys(row.family for row in rows))
     for row in rows:
         assert row.ours.timing is not None
-        colour, best = _COLOURS[families.index(_family(row)) % len(_COLOURS)], row.best_peer
+        colour, best = _COLOURS[families.index(row.family) % len(_COLOURS)], row.best_peer
         marker = "o" if row.operator.endswith("_backward") else "^"
         x, y = row.bytes / 1e6, _rate(row, row.ours.timing.us)
         if best is not None and best.timing is not None:

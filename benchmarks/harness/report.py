@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Collection
 
 from .place import FEWEST_REPEATS
 from .results import Contestant, HostResult, Result, RowResult
@@ -141,21 +141,27 @@ _EVERY_COLUMN = (
     "its bits",
     "target",
 )
-_FEW_COLUMNS = ("case", "ours", "of light", "bits", "best peer", "ratio", "its bits")
-# What may be a best peer, by the names of packages.
-_PEERS = ("torch", "torchvision", "torch_scatter", "jax", "cupy", "cupy-cuda12x", "cupy-cuda13x")
+_FEW_COLUMNS = ("case", "light", "ours", "of light", "bits", "best peer", "ratio", "its bits")
 _LEFT = ("case", "bits", "its bits", "target")
 
 
-def table(result: Result, names: Sequence[str] | None = None) -> str:
-    """Every row in Markdown, microseconds throughout; or those of these names, in this order, with fewer columns."""
-    columns = _EVERY_COLUMN if names is None else _FEW_COLUMNS
-    known = {row.name: row for row in result.rows}
-    rows = result.rows if names is None else [known[name] for name in names if name in known]
+def headlines(result: Result, most: int) -> list[str]:
+    """The rows that the README shows: the first headline of each family, so many at most."""
+    firsts: dict[str, str] = {}
+    for row in result.rows:
+        if row.headline and row.ours.timing is not None:
+            firsts.setdefault(row.family, row.name)
+    return list(firsts.values())[:most]
+
+
+def table(result: Result, only: Collection[str] | None = None) -> str:
+    """The rows in Markdown, microseconds throughout; `only` some of them, by name, have fewer columns."""
+    columns = _EVERY_COLUMN if only is None else _FEW_COLUMNS
     text = [" | ".join(columns), "|".join("---" if column in _LEFT else "---:" for column in columns)]
-    for row in rows:
-        cells = _markdown_cells(result, row)
-        text.append(" | ".join(cells.get(column, "") for column in columns))
+    for row in result.rows:
+        if only is None or row.name in only:
+            cells = _markdown_cells(result, row)
+            text.append(" | ".join(cells.get(column, "") for column in columns))
     return "\n".join(f"| {line} |" for line in text)
 
 
@@ -186,19 +192,6 @@ def host_table(result: Result) -> str:
     return "\n".join(text)
 
 
-def short_origin(result: Result) -> str:
-    """Where the figures came from, in one sentence."""
-    given = result.origin
-    driver = f", driver {given['driver']}" if given["driver"] else ""
-    peers = ", ".join(f"{name} {version}" for name, version in given["versions"].items() if name in _PEERS)
-    beside = f" beside {peers}" if peers else ""
-    return _paragraph(
-        f"Microseconds (medians, caches flushed) on {given['device']}{driver}, {given['date'][:10]}, pybaracuda "
-        f"{given['versions']['pybaracuda']}{beside}; of light: the part of the time that the bytes alone would take; "
-        "bits: whether repeats gave the same."
-    )
-
-
 def origin(result: Result) -> str:
     """Where the figures came from, as a paragraph."""
     given = result.origin
@@ -220,14 +213,25 @@ def origin(result: Result) -> str:
             text += f" {len(counts)} rows and their peers were measured {date}, {max(counts)} repetitions each."
     if clocks := given.get("clocks"):
         text += " Clocks as read after the last row: " + ", ".join(f"{n} {v}" for n, v in clocks.items()) + "."
-    return _paragraph(text)
+    return paragraph(text)
 
 
-def _paragraph(text: str) -> str:
+def short_origin(result: Result) -> str:
+    """Where the figures came from and what they mean, in two sentences."""
+    given = result.origin
+    driver = f", driver {given['driver']}" if given["driver"] else ""
+    return paragraph(
+        f"Microseconds, measured {given['date']} on {given['device']}{driver}. light: the time of the bytes that must "
+        "be read and written, at the copy rate; bits: whether repeats gave the same ones."
+    )
+
+
+def paragraph(text: str) -> str:
+    """Fill a text's lines."""
     return textwrap.fill(" ".join(text.split()), 120, break_long_words=False, break_on_hyphens=False)
 
 
-INPUTS = _paragraph(
+INPUTS = paragraph(
     """Inputs are fresh random numbers in every run. boxes: inside the image, sides between the two numbers, uniformly
     on a logarithmic axis. smooth: a grid turned by about 0.2 and a little smaller, with a wave of a hundredth of the
     image on it; random: every sample anywhere; one point: all samples on one place. power law ids: Zipf's law with
@@ -235,15 +239,7 @@ INPUTS = _paragraph(
     anywhere. Segments: unsorted_segment_* takes ids in any order, segment_* ascending ones, segment_csr_* offsets; rows
     of products are near 1, where even ties are split they are quarters. bw: gradient, fw: forward."""
 )
-HOW_TO_RUN = _paragraph(
-    """sets everything up, then times and checks every operator beside every peer that can be imported (PyTorch,
-    torchvision, JAX, CuPy, a plain copy; any library with the same ABI as `--lib NAME=path.so`) in one run: on the GPU
-    when there is one, else, or with `--cpu`, on the CPU. `--with-peers` installs PyTorch and JAX first. With another
-    Python that has its own peers, run `python benchmarks/run.py`. `--help` lists the options, `--list` the rows, and
-    `--json benchmarks/results` makes a file like those that the tables below are of. [NOTES.md](NOTES.md) is the log of
-    what was tried."""
-)
-LEGEND = _paragraph(
+LEGEND = paragraph(
     """Microseconds. bytes: what must be read and written at least. light: their time at the measured copy rate. copy: a
     plain copy of as many bytes. ours: everything that a call costs on the device, scratch and sorting included. bits:
     whether repeats gave the same bits. Every result was checked in the run that timed it: outputs poisoned before,

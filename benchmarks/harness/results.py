@@ -10,6 +10,8 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from pybaracuda._abi import OPERATORS
+
 from .case import Limit
 
 SCHEMA = 1
@@ -51,6 +53,7 @@ class RowResult:
     backend: str
     operator: str
     element: str
+    headline: bool
     bytes: int
     light_us: float
     entropy: int
@@ -63,6 +66,12 @@ class RowResult:
     one_thread_us: float | None = None
     limits: list[Limit] = field(default_factory=list)
     measured: str = ""
+
+    @property
+    def family(self) -> str:
+        """The operator's family; an operator of another version's results is one of its own."""
+        operator = OPERATORS.get(self.operator)
+        return self.operator.removesuffix("_backward") if operator is None else operator.family
 
     @property
     def right(self) -> bool:
@@ -171,10 +180,9 @@ def _contestant(data: Mapping[str, Any]) -> Contestant:
 
 
 def _row(data: Mapping[str, Any]) -> RowResult:
-    # Earlier results said, too, which rows the README was to show.
     return RowResult(
         **{
-            **{name: value for name, value in data.items() if name != "headline"},
+            **data,
             "ours": _contestant(data["ours"]),
             "copy": Timing(**data["copy"]),
             "peers": [_contestant(each) for each in data["peers"]],

@@ -151,12 +151,12 @@ _WEIGHTS: dict[str, Any] = dict(shape=(8192, 8192), axis=0)
 _LAST_AXIS: dict[str, Any] = dict(shape=(8192, 8192), axis=1)
 
 CUDA = (
-    Row(DequantizeBackward(**_ACTIVATIONS), limits=COPY),
-    Row(DequantizeBackward(**_ACTIVATIONS, element="bf16"), limits=COPY),
-    Row(DequantizeBackward(**_WEIGHTS, element="f16"), limits=COPY),
-    Row(DequantizeBackward(**_LAST_AXIS), limits=COPY),
+    Row(DequantizeBackward(**_ACTIVATIONS), limits=COPY, headline=True),
+    Row(DequantizeBackward(**_ACTIVATIONS, element="bf16"), limits=COPY, headline=True),
+    Row(DequantizeBackward(**_WEIGHTS, element="f16"), limits=COPY, headline=True),
+    Row(DequantizeBackward(**_LAST_AXIS), limits=COPY, headline=True),
     Row(Dequantize(**_ACTIVATIONS), limits=FORWARD),
-    Row(Dequantize(**_ACTIVATIONS, element="bf16"), limits=FORWARD),
+    Row(Dequantize(**_ACTIVATIONS, element="bf16"), limits=FORWARD, headline=True),
     Row(Dequantize(**_WEIGHTS, element="f16"), limits=FORWARD),
     Row(Dequantize(**_LAST_AXIS), limits=FORWARD),
 )

@@ -259,11 +259,11 @@ _PICTURES: dict[str, Any] = dict(shape=(256, 3, 224, 224), width=4, element="b8"
 _FOLDS = ("reflect", "replicate", "circular", "symmetric")
 
 CUDA = (
-    Row(PadBackward(**_IMAGES), limits=COPY),
+    Row(PadBackward(**_IMAGES), limits=COPY, headline=True),
     Row(PadBackward(**_IMAGES, element="f16"), limits=COPY),
-    Row(PadBackward(**_SMALL_PLANES, element="bf16"), limits=_SMALL_COPY),
+    Row(PadBackward(**_SMALL_PLANES, element="bf16"), limits=_SMALL_COPY, headline=True),
     Row(PadBackward(**_VOLUMES, element="f64"), limits=COPY),
-    *(Row(PadBackward(**_IMAGES, mode=mode), limits=_FOLD_COPY) for mode in _FOLDS),
+    *(Row(PadBackward(**_IMAGES, mode=mode), limits=_FOLD_COPY, headline=True) for mode in _FOLDS),
     *(Row(PadBackward(**_LAST_STAGE, mode=mode), limits=_SMALL_FOLD_COPY) for mode in _FOLDS),
     *(Row(PadBackward(**_FIRST_STAGE, mode=mode), limits=_SMALL_FOLD_COPY) for mode in _FOLDS),
     Row(PadBackward(**_SHIFTED)),

@@ -129,6 +129,13 @@ class Adapter:
         """Allocate a dense output on the device of `like`, an operand of this kind; answer address and memory."""
         raise NotImplementedError
 
+    def scratch(self, like: Operand, size: int, stream: int) -> tuple[tuple[int, int], Any]:
+        """Answer address and bytes of scratch for one call on the device of `like`, and what keeps it until then.
+
+        Address and bytes of 0 leave the scratch to the C library, which has a pool of its own on each device.
+        """
+        return (0, 0), None
+
     def finish(self, memory: Any, like: Operand, dtype: str, stream: int) -> Any:
         """Turn memory that `empty` allocated, now written, into the caller's array."""
         return memory

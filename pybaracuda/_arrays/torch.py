@@ -78,6 +78,12 @@ class TorchAdapter(Adapter):
             array = like.array.new_empty(shape)
         return array.data_ptr(), array
 
+    def scratch(self, like: Operand, size: int, stream: int) -> tuple[tuple[int, int], Any]:
+        # torch's allocator hands memory that is given back to later work of the same stream alone, counts it among the
+        # program's, and knows the private pools of graphs.
+        memory = self._torch.empty(size, dtype=self._torch.uint8, device=like.array.device)
+        return (memory.data_ptr(), size), memory
+
     def check_output(self, operand: Operand) -> None:
         if operand.array.requires_grad:
             raise ValueError(f"{operand.name}: the tensor requires grad; pass {operand.name}.detach()")

@@ -11,14 +11,19 @@ from .gradients import selection_backward
 from .operation import inputs_of, run
 from .reductions import with_arg
 
-__all__ = ["gather_csr", "segment_csr", "segment_csr_backward"]
+__all__ = ["check_reduce", "gather_csr", "segment_csr", "segment_csr_backward"]
 
 _REDUCE = ("sum", "mean", "max", "min", "prod", "logsumexp", "softmax")
 
 
-def _check_reduce(reduce: str) -> None:
+def check_reduce(reduce: str, return_arg: Any = False) -> str:
+    """Name the operation that a reduction is; refuse what is none, and rows of one that has none to answer."""
     if not isinstance(reduce, str) or reduce not in _REDUCE:
         raise ValueError(f"reduce is {shown(reduce)}; wanted one of {', '.join(_REDUCE)}")
+    operation = with_arg(reduce, return_arg)
+    if operation != reduce and reduce not in ("max", "min"):
+        raise ValueError(f"return_arg: {reduce} has no rows to answer")
+    return operation
 
 
 @documented(
@@ -38,10 +43,7 @@ def segment_csr(
     stream: Any = None,
 ) -> Any:
     """Reduce consecutive rows, as ``torch_scatter.segment_csr`` does."""
-    _check_reduce(reduce)
-    operation = with_arg(reduce, return_arg)
-    if operation != reduce and reduce not in ("max", "min"):
-        raise ValueError(f"return_arg: {reduce} has no rows to answer")
+    operation = check_reduce(reduce, return_arg)
     return run(operation, "csr", (input, offsets), empty_value=empty_value, out=out, stream=stream)
 
 
@@ -68,7 +70,7 @@ def segment_csr_backward(
     stream: Any = None,
 ) -> Any:
     """Compute the gradient of :func:`segment_csr`."""
-    _check_reduce(reduce)
+    check_reduce(reduce)
     operation = f"{reduce}_backward"
     given = {"grad_output": grad_output, "offsets": offsets, "input": input, "output": output, "arg": arg}
     if reduce in ("max", "min"):

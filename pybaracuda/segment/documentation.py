@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import inspect
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 __all__ = ["FLOAT_ROWS", "NUMBER_ROWS", "PER_ROW", "PER_SEGMENT", "documented"]
@@ -50,7 +50,7 @@ _NOTES = (
 )
 
 
-def documented(*, returns: str, **parameters: str) -> Callable[[F], F]:
+def documented(*, returns: str, raises: Sequence[str] = _RAISES, **parameters: str) -> Callable[[F], F]:
     """Complete a docstring with the function's parameters, in the order of its signature, and with what all share."""
 
     def complete(function: F) -> F:
@@ -60,7 +60,7 @@ def documented(*, returns: str, **parameters: str) -> Callable[[F], F]:
             sections = {
                 "Parameters": "\n".join(_entry(known[name], f"{name} : ") for name in names),
                 "Returns": _entry(returns),
-                "Raises": "\n".join(map(_entry, _RAISES)),
+                "Raises": "\n".join(map(_entry, raises)),
                 "Notes": textwrap.fill(_NOTES, _WIDTH),
             }
             text = "".join(f"\n\n{title}\n{'-' * len(title)}\n{body}" for title, body in sections.items())

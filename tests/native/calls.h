@@ -9,11 +9,13 @@
 #include <cstdint>
 #include <cstring>
 #include <functional>
+#include <iterator>
 #include <map>
 #include <set>
 #include <sstream>
 #include <string>
 #include <tuple>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -400,8 +402,78 @@ class Table {
     }
   }
 
+  // Problems of scalars alone, for the operators that no function above knows: different sizes, ones, sizes past tiles
+  // and vectors, and 0 for each extent in turn.
+  static const std::string& scalars_of(const std::string& symbol) {
+#define BARACUDA_ENTRY(OPERATOR, SCALARS) {#OPERATOR, SCALARS},
+    static const std::map<std::string, std::string> scalars = {BARACUDA_SCALARS(BARACUDA_ENTRY)};
+#undef BARACUDA_ENTRY
+    // A dtype is the last word of a symbol, an index dtype may stand before it.
+    std::string name = symbol;
+    while (scalars.find(name) == scalars.end()) name.resize(name.rfind('_'));
+    return scalars.at(name);
+  }
+  static double scalar_of(const std::string& word, size_t place, size_t variant, size_t extents) {
+    static const std::vector<std::vector<int>> sizes = {
+        {2, 3, 7, 9, 5, 2, 3, 4}, {1, 1, 1, 1, 1, 1, 1, 1}, {1, 17, 9, 65, 9, 3, 2, 5}, {2, 33, 70, 130, 60, 7, 7, 3}};
+    static const std::vector<double> reals = {0.5, 1.0, -3.0};
+    std::istringstream parts(word);
+    std::string name, low, high;
+    std::getline(parts, name, ':');
+    std::getline(parts, low, ':');
+    std::getline(parts, high, ':');
+    if (low == "real") return reals[variant % reals.size()];
+    if (!high.empty()) return std::stod(low) + static_cast<double>(variant % (std::stoul(high) - std::stoul(low) + 1));
+    // The last variant has the largest sizes; before it come those with one extent of 0.
+    if (variant >= 3 && variant < 3 + extents) return variant - 3 == place ? 0 : sizes[0][place % sizes[0].size()];
+    const std::vector<int>& row = sizes[variant < 3 ? variant : 3];
+    return row[place % row.size()];
+  }
+  template <typename P>
+  static P argument(size_t place, size_t count, size_t scalars, const std::vector<double>& values, void* const* x,
+                    void* workspace, size_t bytes) {
+    if constexpr (std::is_pointer_v<P>) {
+      if (place + 1 == count) return nullptr;  // the stream
+      return place + 3 == count ? workspace : x[place - scalars];
+    } else {
+      return place + 2 == count ? static_cast<P>(bytes) : static_cast<P>(values[place]);
+    }
+  }
+  template <typename... P, size_t... K>
+  static int32_t call_with(int32_t (*run)(P...), std::index_sequence<K...>, const std::vector<double>& values,
+                           void* const* x, void* workspace, size_t bytes) {
+    return run(argument<P>(K, sizeof...(P), values.size(), values, x, workspace, bytes)...);
+  }
+  template <typename... P, size_t... K>
+  static size_t size_with(size_t (*size)(P...), std::index_sequence<K...>, const std::vector<double>& values) {
+    return size(static_cast<P>(values[K])...);
+  }
+  template <typename... P, typename... Q>
+  void scalars_alone(const Symbol& symbol, int32_t (*run)(P...), size_t (*size)(Q...)) {
+    if (listed_.count(symbol.name) != 0) return;
+    std::istringstream text(scalars_of(symbol.name));
+    const std::vector<std::string> words(std::istream_iterator<std::string>(text), {});
+    size_t extents = 0;
+    for (const std::string& word : words) extents += word.find(':') == std::string::npos;
+    const size_t variants = 3 + extents + (sizes_ == Sizes::kLargeToo ? 1 : 0);
+    for (size_t variant = 0; variant < variants; ++variant) {
+      Extents values_of_words;
+      std::vector<double> values;
+      for (size_t place = 0; place < words.size(); ++place) {
+        values.push_back(scalar_of(words[place], place, variant, extents));
+        values_of_words[words[place]] = static_cast<int64_t>(values.back());
+      }
+      calls_.push_back({symbol.name, tensors_of(symbol, values_of_words),
+                        size_with(size, std::index_sequence_for<Q...>(), values),
+                        [=](void* const* x, void* workspace, size_t bytes) {
+                          return call_with(run, std::index_sequence_for<P...>(), values, x, workspace, bytes);
+                        }});
+    }
+  }
+
   Sizes sizes_;
   std::vector<Call> calls_;
+  std::set<std::string> listed_;  // the symbols that have calls of their own
 };
 
 inline Table::Table(Sizes sizes) : sizes_(sizes) {
@@ -445,6 +517,10 @@ inline Table::Table(Sizes sizes) : sizes_(sizes) {
   BARACUDA_SYMBOLS_LIKE_SEGMENT_CSR_SOFTMAX_BACKWARD(BARACUDA_SEGMENT)
   BARACUDA_SYMBOLS_LIKE_SEGMENT_EX(BARACUDA_SEGMENT_EX)
   BARACUDA_SYMBOLS_OF_DEQUANTIZE(BARACUDA_DEQUANTIZE)
+  for (const Call& call : calls_) listed_.insert(call.symbol);
+#define BARACUDA_OTHER(...) scalars_alone BARACUDA_CALL(__VA_ARGS__)
+  BARACUDA_SYMBOLS_OF_SCALARS(BARACUDA_OTHER)
+#undef BARACUDA_OTHER
 #undef BARACUDA_DEQUANTIZE
 #undef BARACUDA_SEGMENT_EX
 #undef BARACUDA_SEGMENT

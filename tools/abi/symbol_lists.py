@@ -10,6 +10,9 @@ from tools.abi.c_names import wrap_list
 from tools.abi.model import Operator
 from tools.abi.spec import DTYPES, LIBRARY_FUNCTIONS
 
+# Scalars with no more values than this are flags and modes; others are extents.
+_MOST_CHOICES = 16
+
 
 def _tensors(operator: Operator) -> list[str]:
     """The tensors in call order, a string for each: role, the letter of the dtype or a token, extents."""
@@ -26,6 +29,23 @@ def _variants(operator: Operator) -> tuple[str, ...]:
         ", ".join([f"NAME##_{v.token}", "TENSORS", *(f'"{letter} {token}"' for letter, token in v.types.items())])
         for v in operator.variants
     )
+
+
+def _scalars(operator: Operator) -> str | None:
+    """A problem's scalars in call order, with what they may be; None where a problem is more than scalars."""
+    if len(operator.scalars) + len(operator.tensors) != len(operator.parameters):
+        return None
+    words = []
+    for scalar in operator.scalars:
+        if scalar.name.endswith("numel"):
+            return None
+        if scalar.finite:
+            words.append(f"{scalar.name}:real")
+        elif scalar.low is not None and scalar.high is not None and scalar.high - scalar.low < _MOST_CHOICES:
+            words.append(f"{scalar.name}:{scalar.low}:{scalar.high}")
+        else:
+            words.append(scalar.name)
+    return " ".join(words)
 
 
 def symbol_lists(operators: Sequence[Operator]) -> Iterator[str]:
@@ -58,6 +78,20 @@ def symbol_lists(operators: Sequence[Operator]) -> Iterator[str]:
                 lines += wrap_list(head, _tensors(operator), ")", 116, " ")
             yield "\n" + macro(lines)
         yield "\n" + macro([f"#define BARACUDA_SYMBOLS_OF_{folder.upper()}(X)", *(f"  {name}(X)" for name in groups)])
+    of_scalars = {operator.name: words for operator in operators if (words := _scalars(operator)) is not None}
+    yield """
+/* X(operator, its scalars) for the operators whose problems are scalars alone. A word is an extent's name, or has
+   behind the name the least and the most that the scalar may be, or that it is a real number. */
+"""
+    yield macro(["#define BARACUDA_SCALARS(X)", *(f'  X({name}, "{words}")' for name, words in of_scalars.items())])
+    groups_of_scalars = [
+        f"  BARACUDA_SYMBOLS_LIKE_{macro_name(group[0])}(X)"
+        for inside in folders.values()
+        for group in alike(inside)
+        if group[0].name in of_scalars
+    ]
+    yield "\n/* Their symbols. */\n"
+    yield macro(["#define BARACUDA_SYMBOLS_OF_SCALARS(X)", *groups_of_scalars])
     rows = [f"  BARACUDA_SYMBOLS_OF_{folder.upper()}(X)" for folder in folders]
     yield "\n" + macro(["#define BARACUDA_SYMBOLS(X)", *rows])
     yield "\n#endif\n"

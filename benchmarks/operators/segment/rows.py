@@ -28,16 +28,23 @@ _FEW_MAX = Segment(operation="max_backward", **_FEW)
 _TOKENS_MAX = Segment(operation="max_backward", **_TOKENS)
 
 _AHEAD = (Limit("light", 1.6), Limit("peer", 1.0))
+_HEADLINES = ("sum", "sum_backward", "max", "max_backward")
+_POWER_LAW_HEADLINES = ("softmax", "softmax_backward")
 
 
 def _shapes(operation: str, limits: tuple[Limit, ...] = _AHEAD, cliff: float = 1.2) -> tuple[Row, ...]:
     """The same number of rows on ids of every kind; none may be slower than uniform ones by more than a factor."""
     uniform = Segment(operation=operation, **_LARGE)
+    shown = operation in _HEADLINES
     return (
-        Row(uniform),
-        Row(replace(uniform, ids="power law"), limits=(*limits, *no_cliff(uniform, 1.2))),
+        Row(uniform, headline=shown),
+        Row(
+            replace(uniform, ids="power law"),
+            limits=(*limits, *no_cliff(uniform, 1.2)),
+            headline=shown or operation in _POWER_LAW_HEADLINES,
+        ),
         Row(replace(uniform, ids="half"), limits=no_cliff(uniform, cliff)),
-        Row(replace(uniform, ids="all"), limits=no_cliff(uniform, cliff)),
+        Row(replace(uniform, ids="all"), limits=no_cliff(uniform, cliff), headline=shown),
         Row(replace(uniform, ids="64"), limits=no_cliff(uniform, 1.2)),
     )
 
@@ -53,12 +60,12 @@ def _every_other(but: Sequence[Row], backend: str, **problem: Any) -> tuple[Row,
 _NAMED = (
     *_shapes("max_backward", limits=(*us(245), *_AHEAD), cliff=1.1),
     Row(Segment(operation="max_backward", **_LARGE, ids="power law", element="f64"), limits=us(450)),
-    Row(_LITTLE_MAX, limits=us(26)),
+    Row(_LITTLE_MAX, limits=us(26), headline=True),
     Row(replace(_LITTLE_MAX, ids="power law"), limits=us(26)),
     Row(replace(_LITTLE_MAX, ids="all"), limits=no_cliff(_LITTLE_MAX)),
-    Row(_FEW_MAX, limits=us(215)),
+    Row(_FEW_MAX, limits=us(215), headline=True),
     Row(replace(_FEW_MAX, ids="half"), limits=no_cliff(_FEW_MAX)),
-    Row(_TOKENS_MAX, limits=(Limit("light", 1.5),)),
+    Row(_TOKENS_MAX, limits=(Limit("light", 1.5),), headline=True),
     Row(replace(_TOKENS_MAX, ids="half"), limits=no_cliff(_TOKENS_MAX)),
     Row(replace(_TOKENS_MAX, ids="all"), limits=no_cliff(_TOKENS_MAX)),
     *_shapes("max"),
@@ -66,15 +73,15 @@ _NAMED = (
     Row(Segment(operation="max", **_LITTLE), limits=FORWARD),
     Row(Segment(operation="max", **_FEW), limits=FORWARD),
     Row(Segment(operation="max", **_TOKENS), limits=FORWARD),
-    Row(Segment(operation="max", **_HUGE), limits=_AHEAD),
+    Row(Segment(operation="max", **_HUGE), limits=_AHEAD, headline=True),
     *_shapes("sum"),
     *_shapes("sum_backward"),
     *_shapes("mean"),
     *_shapes("mean_backward"),
-    Row(Segment(operation="sum", **_TOKENS, ids="power law"), limits=_AHEAD),
+    Row(Segment(operation="sum", **_TOKENS, ids="power law"), limits=_AHEAD, headline=True),
     Row(Segment(operation="sum_backward", **_TOKENS, ids="power law"), limits=_AHEAD),
     Row(Segment(operation="sum", **_LARGE, form="sorted", ids="power law"), limits=_AHEAD),
-    Row(Segment(operation="sum", **_LARGE, form="csr", ids="power law", index="i64"), limits=_AHEAD),
+    Row(Segment(operation="sum", **_LARGE, form="csr", ids="power law", index="i64"), limits=_AHEAD, headline=True),
     Row(Segment(operation="prod", **_LARGE, ids="power law"), limits=NO_SLOWER),
     Row(Segment(operation="prod_backward", **_LARGE, ids="power law"), limits=NO_SLOWER),
     *_shapes("logsumexp", limits=NO_SLOWER),

@@ -2,30 +2,14 @@
 // Validation of roi_align problems. No pointers, no CUDA.
 #include "ops/roi_align/problem.h"
 
+#include "core/box_blocks.h"
 #include "core/checked.h"
-#include "core/integer_math.h"
 
 namespace baracuda::roi_align {
 namespace {
 
 // A sample's index plus one half is exact in f32 up to here.
 constexpr int32_t kMaxSamplingRatio = 1 << 20;
-
-// A small map gives few owners, so its long sums are cut and the cuts become owners too. The cut follows from the
-// problem alone: some 512 owners of 16 x 16 pixels and 64 channels keep any machine busy, and no block has fewer than
-// 64 boxes, below which adding partial sums costs more than it saves.
-int64_t rois_per_block(const Problem& p) {
-  const int64_t owners = CheckedCount(1)
-                             .times(p.n)
-                             .times(ceil_div(p.c, 64))
-                             .times(ceil_div(p.h, 16))
-                             .times(ceil_div(p.w, 16))
-                             .value();
-  const int64_t most = ceil_div(p.num_rois, 64) > 1 ? ceil_div(p.num_rois, 64) : 1;
-  int64_t blocks = owners > 0 ? ceil_div(512, owners) : 1;
-  if (blocks > most) blocks = most;
-  return p.num_rois > 0 ? ceil_div(p.num_rois, blocks) : 1;
-}
 
 }  // namespace
 
@@ -61,7 +45,7 @@ Status make_problem(int32_t n, int32_t c, int32_t h, int32_t w, int32_t num_rois
                   &p.output_numel));
   BARACUDA_RETURN_IF_FAILED(
       check_count("rois", CheckedCount(coordinate_bytes).times(num_rois).times(5), &p.rois_numel));
-  p.rois_per_block = rois_per_block(p);
+  p.rois_per_block = rois_per_block_of(n, c, h, w, num_rois);
   *problem = p;
   return Status::kOk;
 }

@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: Apache-2.0
+"""PyTorch programs on this library's kernels: `install` and what belongs to it, and functions with gradients.
+
+Importing this changes nothing. The functions have the names and arguments of the package's array functions, without
+``out=`` and ``stream=``: they take tensors, run on the current stream and take part in autograd, torch.func (reverse
+mode), torch.vmap, torch.compile and torch.export. `scatter` has torch_scatter's.
+"""
+
+from __future__ import annotations
+
+from . import _images, _rows, scatter  # noqa: F401  (the first two enter their routes)
+from ._bad_indices import check_indices
+from ._compile import decompositions
+from ._image_functions import affine_grid, grid_sample, roi_align
+from ._installation import Installation, install, uninstall
+from ._pad_function import pad
+from ._quantize_function import dequantize_per_channel
+from ._report import Report, operators, report
+from ._segment_functions import (
+    gather_csr,
+    segment_csr,
+    segment_gather,
+    segment_logsumexp,
+    segment_max,
+    segment_mean,
+    segment_min,
+    segment_prod,
+    segment_softmax,
+    segment_sum,
+)
+
+__all__ = [
+    "Installation",
+    "Report",
+    "affine_grid",
+    "check_indices",
+    "decompositions",
+    "dequantize_per_channel",
+    "gather_csr",
+    "grid_sample",
+    "install",
+    "operators",
+    "pad",
+    "report",
+    "roi_align",
+    "scatter",
+    "segment_csr",
+    "segment_gather",
+    "segment_logsumexp",
+    "segment_max",
+    "segment_mean",
+    "segment_min",
+    "segment_prod",
+    "segment_softmax",
+    "segment_sum",
+    "uninstall",
+]

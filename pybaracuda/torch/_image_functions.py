@@ -1,0 +1,373 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sampling and boxes on tensors, with gradients; what they compute is in the array functions.
+
+An operator that is linear and its adjoint are each other's derivatives, so those of every order exist.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from .._call import extent_pair
+from ..affine_grid import affine_grid as affine_grid_of
+from ..affine_grid import affine_grid_backward
+from ..grid_sample import grid_sample as sample
+from ..grid_sample import grid_sample_backward
+from ..roi_align import roi_align as align
+from ..roi_align import roi_align_backward
+from ._opaque import Differentiable, define
+
+__all__ = ["affine_grid", "grid_sample", "roi_align"]
+
+
+def _run_roi_align(input: Any, boxes: Any, h: int, w: int, spatial_scale: float, ratio: int, aligned: bool) -> Any:
+    return align(input, boxes, (h, w), spatial_scale, ratio, aligned)
+
+
+def _fake_roi_align(input: Any, boxes: Any, h: int, w: int, spatial_scale: float, ratio: int, aligned: bool) -> Any:
+    return input.new_empty((boxes.shape[0], input.shape[1], h, w))
+
+
+_roi_align = define(
+    "roi_align(Tensor input, Tensor boxes, SymInt pooled_height, SymInt pooled_width, float spatial_scale, "
+    "int sampling_ratio, bool aligned) -> Tensor",
+    _run_roi_align,
+    _fake_roi_align,
+    lambda *args: _RoiAlign.apply(*args),
+)
+
+
+def _run_roi_align_backward(
+    grad_output: Any, boxes: Any, input_shape: Sequence[int], spatial_scale: float, ratio: int, aligned: bool
+) -> Any:
+    return roi_align_backward(grad_output, boxes, tuple(input_shape), spatial_scale, ratio, aligned)
+
+
+def _fake_roi_align_backward(
+    grad_output: Any, boxes: Any, input_shape: Sequence[int], spatial_scale: float, ratio: int, aligned: bool
+) -> Any:
+    return grad_output.new_empty(input_shape)
+
+
+_roi_align_backward = define(
+    "roi_align_backward(Tensor grad_output, Tensor boxes, SymInt[] input_shape, float spatial_scale, "
+    "int sampling_ratio, bool aligned) -> Tensor",
+    _run_roi_align_backward,
+    _fake_roi_align_backward,
+    lambda *args: _RoiAlignBackward.apply(*args),
+)
+
+
+class _RoiAlign(Differentiable):
+    """Linear in the input; boxes have no gradient, as in torchvision."""
+
+    @staticmethod
+    def forward(input: Any, boxes: Any, h: int, w: int, spatial_scale: float, ratio: int, aligned: bool) -> Any:
+        return _roi_align(input, boxes, h, w, spatial_scale, ratio, aligned)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        input, boxes, _, _, *ctx.options = inputs
+        ctx.save_for_backward(boxes)
+        ctx.shape = tuple(input.shape)
+
+    @staticmethod
+    def backward(ctx: Any, grad_output: Any) -> Any:
+        (boxes,) = ctx.saved_tensors
+        grad = _RoiAlignBackward.apply(grad_output, boxes, ctx.shape, *ctx.options)
+        return grad, None, None, None, None, None, None
+
+
+class _RoiAlignBackward(Differentiable):
+    """The adjoint."""
+
+    @staticmethod
+    def forward(
+        grad_output: Any, boxes: Any, input_shape: Sequence[int], spatial_scale: float, ratio: int, aligned: bool
+    ) -> Any:
+        return _roi_align_backward(grad_output, boxes, input_shape, spatial_scale, ratio, aligned)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        grad_output, boxes, _, *ctx.options = inputs
+        ctx.save_for_backward(boxes)
+        ctx.pooled = tuple(grad_output.shape[2:])
+
+    @staticmethod
+    def backward(ctx: Any, grad: Any) -> Any:
+        (boxes,) = ctx.saved_tensors
+        return _RoiAlign.apply(grad, boxes, *ctx.pooled, *ctx.options), None, None, None, None, None
+
+
+def _joined(boxes: Sequence[Any], input: Any) -> Any:
+    """Answer one tensor of [K, 5] boxes from those of each image, in float64 if one of them is, else in float32."""
+    if len(boxes) > input.shape[0]:
+        raise ValueError(f"boxes holds {len(boxes)} tensors; input has {input.shape[0]} images")
+    for number, each in enumerate(boxes):
+        if each.dim() != 2 or each.shape[1] != 4:
+            raise ValueError(f"boxes[{number}] has shape {tuple(each.shape)}; wanted [L, 4]")
+    if not boxes:
+        return input.new_empty((0, 5), dtype=torch.float64 if input.dtype == torch.float64 else torch.float32)
+    # In 16 bits an image's index would be rounded from 257 images on.
+    dtype = torch.float64 if any(each.dtype == torch.float64 for each in boxes) else torch.float32
+    rows = [each.detach().to(dtype) for each in boxes]
+    return torch.cat(
+        [torch.cat([each.new_full((each.shape[0], 1), number), each], 1) for number, each in enumerate(rows)]
+    )
+
+
+def roi_align(
+    input: Any,
+    boxes: Any | Sequence[Any],
+    output_size: int | Sequence[int],
+    spatial_scale: float = 1.0,
+    sampling_ratio: int = -1,
+    aligned: bool = False,
+) -> Any:
+    """Average bilinear samples in every bin of every box, as ``torchvision.ops.roi_align`` does.
+
+    Parameters
+    ----------
+    input : Tensor, [N, C, H, W]
+        Feature maps in float32, float64, float16 or bfloat16.
+    boxes : Tensor, [K, 5], or a sequence of Tensor, [L, 4]
+        Rows (batch index, x1, y1, x2, y2) in pixels times 1 / `spatial_scale`, or rows (x1, y1, x2, y2) of each image,
+        which are joined by a copy. float64 for float64 input, else float32; narrower floats are widened by a copy.
+    output_size : int or (int, int)
+        Bins along y and x.
+    spatial_scale, sampling_ratio, aligned
+        As ``pybaracuda.roi_align`` has them.
+
+    Returns
+    -------
+    Tensor, [K, C, *output_size]
+        Of the input's dtype and device.
+
+    Raises
+    ------
+    TypeError, ValueError, InvalidProblemError
+        As ``pybaracuda.roi_align``; PyTorch's dispatcher refuses, for example, a string for a number: RuntimeError.
+
+    Notes
+    -----
+    Linear in the input, so derivatives of every order exist; boxes have none, as in torchvision. The gradient is that
+    of ``pybaracuda.roi_align_backward``, bit for bit: the same bits on every run, thread count, GPU and backend.
+    """
+    pooled = extent_pair("output_size", output_size)
+    rows = _joined(boxes, input) if isinstance(boxes, list | tuple) else boxes
+    return _RoiAlign.apply(input, rows, *pooled, spatial_scale, sampling_ratio, aligned)
+
+
+def _run_grid_sample(input: Any, grid: Any, mode: str, padding_mode: str, align_corners: bool) -> Any:
+    return sample(input, grid, mode, padding_mode, align_corners)
+
+
+def _fake_grid_sample(input: Any, grid: Any, mode: str, padding_mode: str, align_corners: bool) -> Any:
+    return input.new_empty((*input.shape[:2], *grid.shape[1:3]))
+
+
+_grid_sample = define(
+    "grid_sample(Tensor input, Tensor grid, str mode, str padding_mode, bool align_corners) -> Tensor",
+    _run_grid_sample,
+    _fake_grid_sample,
+    lambda *args: _GridSample.apply(*args),
+)
+
+
+def _run_grid_sample_backward(
+    grad_output: Any, input: Any, grid: Any, mode: str, padding_mode: str, align_corners: bool
+) -> Any:
+    return grid_sample_backward(grad_output, input, grid, mode, padding_mode, align_corners)
+
+
+def _fake_grid_sample_backward(
+    grad_output: Any, input: Any, grid: Any, mode: str, padding_mode: str, align_corners: bool
+) -> Any:
+    return tuple(torch.empty_like(each, memory_format=torch.contiguous_format) for each in (input, grid))
+
+
+_grid_sample_backward = define(
+    "grid_sample_backward(Tensor grad_output, Tensor input, Tensor grid, str mode, str padding_mode, "
+    "bool align_corners) -> (Tensor, Tensor)",
+    _run_grid_sample_backward,
+    _fake_grid_sample_backward,
+    lambda *args: _GridSampleBackward.apply(*args),
+)
+
+
+class _GridSample(Differentiable):
+    """Linear in the input, not in the grid."""
+
+    @staticmethod
+    def forward(input: Any, grid: Any, mode: str, padding_mode: str, align_corners: bool) -> Any:
+        return _grid_sample(input, grid, mode, padding_mode, align_corners)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        input, grid, *ctx.options = inputs
+        ctx.save_for_backward(input, grid)
+
+    @staticmethod
+    def backward(ctx: Any, grad_output: Any) -> Any:
+        of_input, of_grid = _GridSampleBackward.apply(grad_output, *ctx.saved_tensors, *ctx.options)
+        return of_input, of_grid, None, None, None
+
+
+class _GridSampleBackward(Differentiable):
+    """Both gradients."""
+
+    @staticmethod
+    def forward(grad_output: Any, input: Any, grid: Any, mode: str, padding_mode: str, align_corners: bool) -> Any:
+        return _grid_sample_backward(grad_output, input, grid, mode, padding_mode, align_corners)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        ctx.save_for_backward(*inputs[:3])
+
+    @staticmethod
+    def backward(ctx: Any, of_input: Any, of_grid: Any) -> Any:
+        if torch.__version__ < (2, 13):
+            raise NotImplementedError("the second derivative of grid_sample needs PyTorch 2.13 or newer")
+        given = ctx.saved_tensors
+        wide = torch.float64 if given[0].dtype == torch.float64 else torch.float32
+
+        def gradients(grad_output: Any, input: Any, grid: Any) -> Any:
+            return torch.ops.aten.grid_sampler_2d_backward(grad_output, input, grid, 0, 0, False, [True, True])
+
+        _, pull = torch.func.vjp(gradients, *(each.to(wide) for each in given))
+        found = pull((of_input.to(wide), of_grid.to(wide)))
+        return *(each.to(like.dtype) for each, like in zip(found, given, strict=True)), None, None, None
+
+
+def grid_sample(
+    input: Any, grid: Any, mode: str = "bilinear", padding_mode: str = "zeros", align_corners: bool = False
+) -> Any:
+    """Sample images at a grid of positions, as ``torch.nn.functional.grid_sample`` does.
+
+    Parameters
+    ----------
+    input : Tensor, [N, C, H, W]
+        Images in float32, float64, float16 or bfloat16.
+    grid : Tensor, [N, oh, ow, 2]
+        Positions (x, y) in [-1, 1], where -1 and 1 are the outer edges of the corner pixels. float64 for float64 input,
+        else float32; narrower floats are widened by a copy.
+    mode : {"bilinear"}
+    padding_mode : {"zeros"}
+    align_corners : {False}
+        Other values that torch has raise UnsupportedError.
+
+    Returns
+    -------
+    Tensor, [N, C, oh, ow]
+        Of the input's dtype and device.
+
+    Raises
+    ------
+    UnsupportedError, TypeError, ValueError
+        As ``pybaracuda.grid_sample``.
+    NotImplementedError
+        For a second derivative with a PyTorch before 2.13, which has no formula for it.
+
+    Notes
+    -----
+    The gradients are those of ``pybaracuda.grid_sample_backward``, bit for bit: the same bits on every run, thread
+    count, GPU and backend. The second derivatives are PyTorch's own, of ``aten::grid_sampler_2d_backward``: on CUDA
+    they add with atomics.
+    """
+    return _GridSample.apply(input, grid, mode, padding_mode, align_corners)
+
+
+def _run_affine_grid(theta: Any, size: Sequence[int], align_corners: bool) -> Any:
+    return affine_grid_of(theta, tuple(size), align_corners)
+
+
+def _fake_affine_grid(theta: Any, size: Sequence[int], align_corners: bool) -> Any:
+    return theta.new_empty((size[0], *size[2:], len(size) - 2))
+
+
+_affine_grid = define(
+    "affine_grid(Tensor theta, SymInt[] size, bool align_corners) -> Tensor",
+    _run_affine_grid,
+    _fake_affine_grid,
+    lambda *args: _AffineGrid.apply(*args),
+)
+
+
+def _run_affine_grid_backward(grad_grid: Any, size: Sequence[int], align_corners: bool) -> Any:
+    return affine_grid_backward(grad_grid, tuple(size), align_corners)
+
+
+def _fake_affine_grid_backward(grad_grid: Any, size: Sequence[int], align_corners: bool) -> Any:
+    return grad_grid.new_empty((size[0], len(size) - 2, len(size) - 1))
+
+
+_affine_grid_backward = define(
+    "affine_grid_backward(Tensor grad_grid, SymInt[] size, bool align_corners) -> Tensor",
+    _run_affine_grid_backward,
+    _fake_affine_grid_backward,
+    lambda *args: _AffineGridBackward.apply(*args),
+)
+
+
+class _AffineGrid(Differentiable):
+    """Linear in theta."""
+
+    @staticmethod
+    def forward(theta: Any, size: Sequence[int], align_corners: bool) -> Any:
+        return _affine_grid(theta, size, align_corners)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        _, *ctx.options = inputs
+
+    @staticmethod
+    def backward(ctx: Any, grad_grid: Any) -> Any:
+        return _AffineGridBackward.apply(grad_grid, *ctx.options), None, None
+
+
+class _AffineGridBackward(Differentiable):
+    """The adjoint."""
+
+    @staticmethod
+    def forward(grad_grid: Any, size: Sequence[int], align_corners: bool) -> Any:
+        return _affine_grid_backward(grad_grid, size, align_corners)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        _, *ctx.options = inputs
+
+    @staticmethod
+    def backward(ctx: Any, grad: Any) -> Any:
+        return _AffineGrid.apply(grad, *ctx.options), None, None
+
+
+def affine_grid(theta: Any, size: Sequence[int], align_corners: bool = False) -> Any:
+    """Make the sampling grid of affine maps, as ``torch.nn.functional.affine_grid`` does.
+
+    Parameters
+    ----------
+    theta : Tensor, [N, 2, 3]
+        Affine maps in float32 or float64; float16 and bfloat16 are widened to float32 by a copy.
+    size : (int, int, int, int)
+        Shape (N, C, H, W) of the image to sample; C does not matter.
+    align_corners : {False}
+
+    Returns
+    -------
+    Tensor, [N, H, W, 2]
+        Positions (x, y) in theta's dtype and on its device.
+
+    Raises
+    ------
+    UnsupportedError, TypeError, ValueError
+        As ``pybaracuda.affine_grid``.
+
+    Notes
+    -----
+    Linear, so derivatives of every order exist. The gradient is that of ``pybaracuda.affine_grid_backward``, bit for
+    bit: the same bits on every run, thread count, GPU and backend.
+    """
+    return _AffineGrid.apply(theta, tuple(size), align_corners)

@@ -1,0 +1,301 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Puts routes in place of PyTorch's kernels and takes them away again; counts what goes where."""
+
+from __future__ import annotations
+
+import inspect
+import threading
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from types import TracebackType
+from typing import Any, NamedTuple
+
+import torch
+
+from .._errors import BaracudaError
+from . import _diversions
+from ._compile import route_compiler
+from ._deterministic import Deterministic
+from ._imports import forget_import, when_imported
+from ._route import ROUTES, Route
+
+__all__ = ["Installation", "Line", "install", "lines", "uninstall"]
+
+_KEYS = {"cpu": "CPU", "cuda": "CUDA"}
+# Imported after torchvision has brought its operators.
+_LATE = "torchvision.ops.roi_align"
+# One thread at a time changes what is installed.
+_lock = threading.RLock()
+
+
+class Line(NamedTuple):
+    """What became of the calls of one operator on one kind of device since the process began."""
+
+    operator: str
+    device: str
+    calls: int
+    ours: int
+    # How many calls went to PyTorch's kernel, by the reason.
+    fallbacks: dict[str, int]
+
+
+class _Count:
+    """Calls of one operator on one kind of device."""
+
+    def __init__(self) -> None:
+        self.ours = 0
+        self.fallbacks: Counter[str] = Counter()
+
+
+_counts: dict[tuple[str, str], _Count] = {}
+
+
+class _Override:
+    """One kernel in the dispatcher's table, with the one that was there before.
+
+    PyTorch reads its table without a lock, and a kernel that is taken out while another thread calls it ends the
+    process. So one that nobody holds stays and hands every call on, until no other thread can be in it.
+    """
+
+    def __init__(self, route: Route, device: str) -> None:
+        self.holders = 0
+        self._route = route
+        self._key = _KEYS[device]
+        self._count = _counts.setdefault((route.operator, device), _Count())
+        self._place()
+
+    def _place(self) -> None:
+        self._original = torch.library.get_kernel(self._route.operator, self._key)
+        # A library for each kernel, since one can only be taken away as a whole.
+        library = torch.library.Library(self._route.namespace, "IMPL", self._key)
+        options: dict[str, Any] = {"with_keyset": True}
+        if "allow_override" in inspect.signature(library.impl).parameters:
+            options["allow_override"] = True
+        with warnings.catch_warnings():
+            # That a kernel is replaced is what the user asked for.
+            warnings.filterwarnings("ignore", message=r"(?s).*Overriding a previously registered kernel")
+            library.impl(self._route.name, self._kernel(), self._key, **options)
+        self._library = library
+
+    def remove(self) -> None:
+        self._library._destroy()
+
+    def _kernel(self) -> Callable[..., Any]:
+        route, count = self._route, self._count
+        refusal, run = route.refusal, route.run
+
+        def kernel(keys: Any, *args: Any, **kwargs: Any) -> Any:
+            if not self.holders:
+                return self._call_original(keys, args, kwargs)
+            reason = refusal(*args, **kwargs)
+            if reason:
+                count.fallbacks[reason] += 1
+                return self._call_original(keys, args, kwargs)
+            try:
+                answer = run(*args, **kwargs)
+            except BaracudaError as error:
+                raise RuntimeError(
+                    f"pybaracuda could not do {route.operator}: {error}. "
+                    f'pybaracuda.torch.install(exclude=["{route.group}"]) leaves this operator to PyTorch.'
+                ) from error
+            count.ours += 1
+            return answer
+
+        return kernel
+
+    def _call_original(self, keys: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        try:
+            return self._original.call_boxed(keys, *args, **kwargs)
+        except RuntimeError as error:
+            if "SafeKernelFunction" not in str(error):
+                raise
+        # Somebody installed below us and went away: what is there now is found anew.
+        with _lock:
+            self._library._destroy()
+            self._place()
+        return self._original.call_boxed(keys, *args, **kwargs)
+
+
+_active: dict[tuple[str, str], _Override] = {}
+_installations: list[Installation] = []
+
+
+class Installation:
+    """What one call of :func:`install` put in place; as a context manager it takes it away at the end.
+
+    PyTorch's table of kernels is one for the whole process: other threads see an installation, too, and a backward pass
+    that runs after its end uses PyTorch's kernels.
+    """
+
+    def __init__(self, routes: Iterable[tuple[Route, str]], deterministic: bool, compile: bool) -> None:
+        self._routes = tuple(routes)
+        self.keys: list[tuple[str, str]] = []
+        self._deterministic = Deterministic() if deterministic else None
+        self.compiles = compile
+        self._removed = False
+        with _lock:
+            try:
+                self.take_over()
+                if self._deterministic is not None:
+                    self._deterministic.begin()
+                _installations.append(self)
+                when_imported(_LATE, _complete)
+                _tell_compiler()
+            except BaseException:
+                self._remove()
+                raise
+
+    def __enter__(self) -> Installation:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.remove()
+
+    @property
+    def operators(self) -> tuple[str, ...]:
+        """The operators that it takes over."""
+        return tuple(sorted({operator for operator, _ in self.keys}))
+
+    def take_over(self) -> None:
+        """Put in place what is not yet, of the operators that there are."""
+        for route, device in self._routes:
+            key = (route.operator, device)
+            if key not in self.keys and _exists(route.operator, _KEYS[device]):
+                if key not in _active:
+                    _active[key] = _Override(route, device)
+                _active[key].holders += 1
+                self.keys.append(key)
+        _diversions.intercept({route.group for route, _ in self._routes})
+
+    def remove(self) -> None:
+        """Take it away; what another installation holds stays. A second time does nothing."""
+        with _lock:
+            if not self._removed:
+                self._remove()
+
+    def _remove(self) -> None:
+        self._removed = True
+        for key in reversed(self.keys):
+            _active[key].holders -= 1
+        _clear()
+        if self in _installations:
+            _installations.remove(self)
+            if self._deterministic is not None:
+                self._deterministic.end()
+        _tell_compiler()
+        if not _installations:
+            forget_import(_LATE)
+            _diversions.restore()
+
+
+def _complete() -> None:
+    """Take over what torchvision has brought since."""
+    with _lock:
+        for each in _installations:
+            each.take_over()
+        _tell_compiler()
+
+
+def _clear() -> None:
+    """Take out what nobody holds, the last that came first, if this is the only thread of Python's."""
+    if threading.active_count() == 1:
+        for key, override in reversed(list(_active.items())):
+            if not override.holders:
+                override.remove()
+                del _active[key]
+
+
+def _tell_compiler() -> None:
+    operators = {operator for each in _installations if each.compiles for operator, _ in each.keys}
+    route_compiler([route for route in ROUTES.values() if route.operator in operators])
+
+
+def _chosen(ops: Iterable[str] | None, exclude: Iterable[str], devices: Iterable[str]) -> list[tuple[Route, str]]:
+    groups = {route.group for route in ROUTES.values()}
+    wanted = groups if ops is None else set([ops] if isinstance(ops, str) else ops)
+    unwanted = set([exclude] if isinstance(exclude, str) else exclude)
+    unknown = sorted((wanted | unwanted) - groups)
+    if unknown:
+        raise ValueError(f"there is no operator {', '.join(unknown)}; wanted some of {', '.join(sorted(groups))}")
+    places = [devices] if isinstance(devices, str) else list(devices)
+    for place in places:
+        if place not in _KEYS:
+            raise ValueError(f"devices: there is none called {place!r}; wanted 'cpu' or 'cuda'")
+    return [
+        (route, place)
+        for route in ROUTES.values()
+        if route.group in wanted - unwanted
+        for place in places
+        if place in route.devices
+    ]
+
+
+def _exists(operator: str, key: str) -> bool:
+    """Tell whether this process has the operator: torchvision's come with torchvision, CUDA's with a build for CUDA."""
+    if not torch._C._dispatch_has_kernel(operator):
+        return False
+    return bool(torch._C._dispatch_has_computed_kernel_for_dispatch_key(operator, key))
+
+
+def install(
+    ops: Iterable[str] | None = None,
+    exclude: Iterable[str] = (),
+    devices: Iterable[str] = ("cuda", "cpu"),
+    compile: bool = True,
+    *,
+    deterministic: bool = False,
+) -> Installation:
+    """Run PyTorch's operators on this library's kernels, where these can do the call.
+
+    Parameters
+    ----------
+    ops : iterable of str, optional
+        Names as ``pybaracuda.torch.operators()`` lists them; all by default.
+    exclude : iterable of str
+        Names to leave to PyTorch.
+    devices : iterable of {"cuda", "cpu"}
+    compile : bool
+        Whether programs that torch.compile compiles from now on do the same. Compiled code is forgotten when an
+        installation comes or goes.
+    deterministic : bool
+        Also sets ``torch.use_deterministic_algorithms(True)``, ``torch.backends.cudnn.benchmark = False`` and, where it
+        is not set, ``CUBLAS_WORKSPACE_CONFIG``; :meth:`Installation.remove` sets them back.
+
+    Returns
+    -------
+    Installation
+        A context manager, too.
+
+    Raises
+    ------
+    ValueError
+        If a name is unknown.
+
+    Notes
+    -----
+    Only the kernels change: autograd, second derivatives, torch.func, autocast and export stay PyTorch's, and what a
+    kernel of ours does not take goes to the one that was there, with its own errors. May be called from any thread and
+    more than once; each installation is taken away by itself. The first one belongs before threads that compute:
+    PyTorch changes its table of kernels without a lock.
+    """
+    return Installation(_chosen(ops, exclude, devices), deterministic, compile)
+
+
+def uninstall() -> None:
+    """Take every installation away. Without one it does nothing."""
+    with _lock:
+        for installation in reversed(_installations.copy()):
+            installation.remove()
+        _clear()
+
+
+def lines() -> list[Line]:
+    """Answer what became of the calls so far, an operator and kind of device each."""
+    found = []
+    for (operator, device), count in sorted(_counts.items()):
+        fallbacks = dict(count.fallbacks.most_common())
+        found.append(Line(operator, device, count.ours + sum(fallbacks.values()), count.ours, fallbacks))
+    return found

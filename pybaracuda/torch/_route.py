@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a route is: an operator of PyTorch, the calls of it that a kernel of ours takes, and how it takes them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+__all__ = ["ROUTES", "Route", "of_floats", "route"]
+
+# Every route, by the operator's name.
+ROUTES: dict[str, Route] = {}
+
+_FLOATS = frozenset((torch.float32, torch.float64, torch.float16, torch.bfloat16))
+
+
+@dataclass(frozen=True)
+class Route:
+    """How one operator of PyTorch comes to a kernel of ours.
+
+    Attributes
+    ----------
+    operator : str
+        With its namespace, and its overload where that has a name: ``"aten::scatter_reduce.two"``.
+    group : str
+        What ``install(ops=...)`` calls it; operators that belong together share one.
+    refusal : callable
+        Takes the operator's arguments and says why a call goes to PyTorch's kernel; "" if ours takes it. It looks at
+        shapes, dtypes and strides, and at values only where a tensor has memory, so that a compiler can ask, too.
+    run : callable
+        Takes the same arguments and answers as the operator does.
+    conditions : str
+        The calls that ours takes, for a reader.
+    devices : sequence of str
+        Where: on a CPU only if ours is not slower there.
+    compiled : bool
+        Whether compiled programs take it, too. What only moves elements has the same bits in a compiler's own code.
+    """
+
+    operator: str
+    group: str
+    refusal: Callable[..., str]
+    run: Callable[..., Any] = field(repr=False)
+    conditions: str
+    devices: Sequence[str]
+    compiled: bool
+
+    @property
+    def namespace(self) -> str:
+        """What the dispatcher's library is called."""
+        return self.operator.partition("::")[0]
+
+    @property
+    def name(self) -> str:
+        """The operator without its namespace, as the dispatcher's library wants it."""
+        return self.operator.partition("::")[2]
+
+
+def route(
+    operator: str,
+    refusal: Callable[..., str],
+    conditions: str,
+    *,
+    group: str | None = None,
+    devices: Sequence[str] = ("cpu", "cuda"),
+    compiled: bool = True,
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Enter the decorated function as the run of an operator's route."""
+
+    def enter(run: Callable[..., Any]) -> Callable[..., Any]:
+        name = operator.partition("::")[2].partition(".")[0]
+        ROUTES[operator] = Route(operator, group or name, refusal, run, conditions, tuple(devices), compiled)
+        return run
+
+    return enter
+
+
+def of_floats(*tensors: Any) -> str:
+    """Say what is wrong with the dtypes of tensors that must have one of the four floats, and the same."""
+    dtype = tensors[0].dtype
+    if dtype not in _FLOATS:
+        return f"dtype {dtype}"
+    return "" if all(tensor.dtype == dtype for tensor in tensors) else "operands of several dtypes"

@@ -1,0 +1,650 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Functions with gradients for PyTorch: the array functions' bits, derivatives, torch.func, torch.compile, export."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+from place import available
+
+if not available("torch"):
+    pytest.skip("no torch", allow_module_level=True)
+
+import torch
+from torch.autograd import gradcheck, gradgradcheck
+
+import pybaracuda
+import pybaracuda.torch
+
+FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
+FLOAT = pytest.mark.parametrize("dtype", FLOATS, ids=lambda dtype: str(dtype).removeprefix("torch."))
+BITS = {2: torch.int16, 4: torch.int32, 8: torch.int64}
+NUM_SEGMENTS = 4
+FUNCTIONS = (
+    *("affine_grid", "dequantize_per_channel", "gather_csr", "grid_sample", "pad", "roi_align"),
+    *("segment_csr", "segment_gather", "segment_logsumexp", "segment_max", "segment_mean", "segment_min"),
+    *("segment_prod", "segment_softmax", "segment_sum"),
+)
+
+
+@pytest.fixture(params=["cpu", "cuda"])
+def device(request: pytest.FixtureRequest) -> str:
+    if request.param == "cuda" and not (pybaracuda.backend_available("cuda") and torch.cuda.is_available()):
+        pytest.skip("no CUDA")
+    return str(request.param)
+
+
+class Case(NamedTuple):
+    """A function of the package and of pybaracuda.torch, which have the same name and arguments.
+
+    `call` takes either module, what has no gradient and what has one; `backward` answers the array functions' gradients
+    of the result's gradient, the result and what has one.
+    """
+
+    shapes: tuple[tuple[int, ...], ...]
+    call: Callable[..., Any]
+    backward: Callable[..., Any]
+    # Whether there is a second derivative.
+    twice: bool = True
+
+
+def segments(name: str, backward: Callable[..., Any], *, twice: bool = True, **options: Any) -> Case:
+    """A reduction of rows by ids."""
+    return Case(
+        ((7, 2),),
+        lambda m, d, x: getattr(m, name)(x, d.ids, NUM_SEGMENTS, **options),
+        backward,
+        twice,
+    )
+
+
+def offsets(reduce: str, backward: Callable[..., Any], *, twice: bool = True) -> Case:
+    """A reduction of consecutive rows."""
+    return Case(((7, 2),), lambda m, d, x: m.segment_csr(x, d.offsets, reduce), backward, twice)
+
+
+def padding(mode: str, low: tuple[int, ...], high: tuple[int, ...]) -> Case:
+    return Case(
+        ((2, 3, 4),),
+        lambda m, d, x: m.pad(x, low, high, mode, 2.5 if mode == "constant" else 0),
+        lambda p, d, g, y, x: p.pad_backward(g, low, high, mode),
+    )
+
+
+CASES = {
+    "roi_align": Case(
+        ((2, 2, 5, 4),),
+        lambda m, d, x: m.roi_align(x, d.boxes, (2, 3), 0.5, 2, True),
+        lambda p, d, g, y, x: p.roi_align_backward(g, d.boxes, x.shape, 0.5, 2, True),
+    ),
+    "roi_align-images": Case(
+        ((2, 2, 5, 4),),
+        lambda m, d, x: m.roi_align(x, [d.boxes[:1, 1:], d.boxes[1:, 1:]], 2),
+        lambda p, d, g, y, x: p.roi_align_backward(g, [d.boxes[:1, 1:], d.boxes[1:, 1:]], x.shape),
+    ),
+    "grid_sample": Case(
+        ((2, 2, 5, 4), (2, 3, 2, 2)),
+        lambda m, d, x, grid: m.grid_sample(x, grid),
+        lambda p, d, g, y, x, grid: p.grid_sample_backward(g, x, grid),
+    ),
+    "affine_grid": Case(
+        ((2, 2, 3),),
+        lambda m, d, x: m.affine_grid(x, (2, 1, 3, 4)),
+        lambda p, d, g, y, x: p.affine_grid_backward(g, (2, 1, 3, 4)),
+    ),
+    "pad-constant": padding("constant", (1, 0, -2), (0, -1, 3)),
+    "pad-reflect": padding("reflect", (0, 7, -2), (1, 0, 9)),
+    "pad-replicate": padding("replicate", (0, -1, 5), (3, 2, -1)),
+    "pad-circular": padding("circular", (5, 0, -1), (0, 7, 6)),
+    "pad-symmetric": padding("symmetric", (0, 8, 2), (5, -1, 0)),
+    "sum": segments("segment_sum", lambda p, d, g, y, x: p.segment_sum_backward(g, d.ids)),
+    "sum-empty_value": segments("segment_sum", lambda p, d, g, y, x: p.segment_sum_backward(g, d.ids), empty_value=3.5),
+    "mean": segments("segment_mean", lambda p, d, g, y, x: p.segment_mean_backward(g, d.ids)),
+    "max": segments("segment_max", lambda p, d, g, y, x: p.segment_max_backward(g, x, d.ids), empty_value=0),
+    "min": segments("segment_min", lambda p, d, g, y, x: p.segment_min_backward(g, x, d.ids), empty_value=0),
+    "prod": segments("segment_prod", lambda p, d, g, y, x: p.segment_prod_backward(g, x, y, d.ids), twice=False),
+    "logsumexp": segments(
+        "segment_logsumexp", lambda p, d, g, y, x: p.segment_logsumexp_backward(g, x, y, d.ids), empty_value=0
+    ),
+    "softmax": segments("segment_softmax", lambda p, d, g, y, x: p.segment_softmax_backward(g, y, d.ids, NUM_SEGMENTS)),
+    "sorted-mean": Case(
+        ((7, 2),),
+        lambda m, d, x: m.segment_mean(x, d.sorted, NUM_SEGMENTS, indices_are_sorted=True),
+        lambda p, d, g, y, x: p.segment_mean_backward(g, d.sorted, indices_are_sorted=True),
+    ),
+    "gather": Case(
+        ((NUM_SEGMENTS, 2),),
+        lambda m, d, x: m.segment_gather(x, d.ids),
+        lambda p, d, g, y, x: p.segment_sum(g, d.ids, NUM_SEGMENTS),
+    ),
+    "csr-sum": offsets("sum", lambda p, d, g, y, x: p.segment_csr_backward(g, d.offsets, "sum", num_rows=7)),
+    "csr-mean": offsets("mean", lambda p, d, g, y, x: p.segment_csr_backward(g, d.offsets, "mean", num_rows=7)),
+    "csr-max": Case(
+        ((7, 2),),
+        lambda m, d, x: m.segment_csr(x, d.offsets, "max", empty_value=0),
+        lambda p, d, g, y, x: p.segment_csr_backward(g, d.offsets, "max", input=x),
+    ),
+    "csr-prod": offsets(
+        "prod", lambda p, d, g, y, x: p.segment_csr_backward(g, d.offsets, "prod", input=x, output=y), twice=False
+    ),
+    "csr-logsumexp": Case(
+        ((7, 2),),
+        lambda m, d, x: m.segment_csr(x, d.offsets, "logsumexp", empty_value=0),
+        lambda p, d, g, y, x: p.segment_csr_backward(g, d.offsets, "logsumexp", input=x, output=y),
+    ),
+    "csr-softmax": offsets("softmax", lambda p, d, g, y, x: p.segment_csr_backward(g, d.offsets, "softmax", output=y)),
+    "csr-gather": Case(
+        ((NUM_SEGMENTS, 2),),
+        lambda m, d, x: m.gather_csr(x, d.offsets, 9),
+        lambda p, d, g, y, x: p.segment_csr(g, d.offsets, "sum"),
+    ),
+}
+CASE = pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
+DIFFERENTIABLE_TWICE = pytest.mark.parametrize(
+    "case", [each for each in CASES.values() if each.twice], ids=[name for name, each in CASES.items() if each.twice]
+)
+
+
+@pytest.fixture
+def data(rng: np.random.Generator, device: str) -> SimpleNamespace:
+    """What has no gradient: ids of which two are out of range and one segment is empty, and so on."""
+    ids = rng.permutation([0, 0, 1, 3, 3, -1, 9])
+    corners = rng.uniform(0, 4, (3, 2))
+    boxes = np.concatenate([rng.integers(0, 2, (3, 1)), corners, corners + rng.uniform(2, 5, (3, 2))], 1)
+    return SimpleNamespace(
+        device=device,
+        ids=torch.tensor(ids, device=device),
+        sorted=torch.tensor(np.sort(ids), device=device),
+        offsets=torch.tensor([0, 2, 2, 5, 6], dtype=torch.int32, device=device),
+        boxes=torch.tensor(boxes, dtype=torch.float32, device=device),
+    )
+
+
+def drawn(rng: np.random.Generator, case: Case, device: str, dtype: Any = torch.float64) -> list[Any]:
+    """Inputs that require a gradient, far enough from each other for finite differences across a maximum."""
+    found = []
+    for shape in case.shapes:
+        steps = rng.permutation(int(np.prod(shape))).reshape(shape)
+        values = (steps + rng.uniform(0.2, 0.8, shape)) / max(steps.size, 8) * 1.8 - 0.9
+        found.append(torch.tensor(values, dtype=dtype, device=device, requires_grad=True))
+    return found
+
+
+def assert_same_bits(actual: Any, expected: Any) -> None:
+    assert (actual.dtype, actual.shape) == (expected.dtype, expected.shape)
+    width = BITS[actual.element_size()]
+    assert torch.equal(actual.detach().contiguous().view(width), expected.detach().contiguous().view(width))
+
+
+def answers_of(result: Any) -> tuple[Any, ...]:
+    return result if isinstance(result, tuple) else (result,)
+
+
+@FLOAT
+@CASE
+def test_result_and_gradient_have_the_array_functions_bits(
+    case: Case, dtype: Any, data: SimpleNamespace, rng: np.random.Generator
+) -> None:
+    inputs = drawn(rng, case, data.device, dtype)
+    result = case.call(pybaracuda.torch, data, *inputs)
+    assert result.requires_grad
+    assert result.is_contiguous()
+    plain = [each.detach() for each in inputs]
+    expected = case.call(pybaracuda, data, *plain)
+    assert_same_bits(result, expected)
+    grad_output = torch.tensor(rng.standard_normal(result.shape), device=data.device).to(dtype)
+    for create_graph in (False, True):
+        found = torch.autograd.grad(result, inputs, grad_output, create_graph=create_graph, retain_graph=True)
+        for mine, wanted in zip(
+            found, answers_of(case.backward(pybaracuda, data, grad_output, expected, *plain)), strict=True
+        ):
+            assert_same_bits(mine, wanted)
+
+
+@CASE
+def test_gradient_is_the_derivative(case: Case, data: SimpleNamespace, rng: np.random.Generator) -> None:
+    assert gradcheck(lambda *inputs: case.call(pybaracuda.torch, data, *inputs), drawn(rng, case, data.device))
+
+
+@DIFFERENTIABLE_TWICE
+def test_second_derivative_is_the_gradients(case: Case, data: SimpleNamespace, rng: np.random.Generator) -> None:
+    inputs = drawn(rng, case, data.device)
+    assert gradgradcheck(lambda *inputs: case.call(pybaracuda.torch, data, *inputs), inputs)
+
+
+@pytest.mark.parametrize("name", ["roi_align", "pad-reflect", "mean", "max", "logsumexp", "softmax", "csr-softmax"])
+def test_third_derivative_is_the_seconds(name: str, data: SimpleNamespace, rng: np.random.Generator) -> None:
+    case = CASES[name]
+    inputs = drawn(rng, case, data.device)
+
+    def slope(x: Any) -> Any:
+        result = case.call(pybaracuda.torch, data, x)
+        return torch.autograd.grad(result.pow(3).sum(), x, create_graph=True)[0]
+
+    assert gradgradcheck(slope, inputs, fast_mode=True)
+
+
+@pytest.mark.parametrize("name", ["prod", "csr-prod"])
+def test_second_derivative_of_a_product_is_refused(name: str, data: SimpleNamespace, rng: np.random.Generator) -> None:
+    inputs = drawn(rng, CASES[name], data.device)
+    result = CASES[name].call(pybaracuda.torch, data, *inputs)
+    (grad,) = torch.autograd.grad(result.sum(), inputs, create_graph=True)
+    with pytest.raises(NotImplementedError, match="second derivative"):
+        torch.autograd.grad(grad.sum(), inputs)
+
+
+def test_gradient_of_a_product_is_linear_in_what_comes_back(data: SimpleNamespace, rng: np.random.Generator) -> None:
+    rows = drawn(rng, CASES["prod"], data.device)[0].detach()
+
+    def back(grad_output: Any) -> Any:
+        return torch.func.vjp(lambda x: pybaracuda.torch.segment_prod(x, data.ids, NUM_SEGMENTS), rows)[1](grad_output)
+
+    grad_output = torch.randn(NUM_SEGMENTS, 2, dtype=torch.float64, device=data.device, requires_grad=True)
+    assert gradcheck(back, (grad_output,))
+
+
+def test_second_derivative_of_sampling_says_what_it_needs(
+    data: SimpleNamespace, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inputs = drawn(rng, CASES["grid_sample"], data.device)
+    result = pybaracuda.torch.grid_sample(*inputs)
+    (grad, _) = torch.autograd.grad(result.square().sum(), inputs, create_graph=True)
+    monkeypatch.setattr(torch, "__version__", torch.torch_version.TorchVersion("2.12.1"))
+    with pytest.raises(NotImplementedError, match=r"2\.13"):
+        torch.autograd.grad(grad.sum(), inputs)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_second_derivative_of_sampling_in_16_bits(dtype: Any, data: SimpleNamespace, rng: np.random.Generator) -> None:
+    case = CASES["grid_sample"]
+    inputs = drawn(rng, case, data.device, dtype)
+    wide = [each.detach().double().requires_grad_() for each in inputs]
+
+    def second(given: list[Any]) -> Any:
+        grads = torch.autograd.grad(pybaracuda.torch.grid_sample(*given).square().sum(), given, create_graph=True)
+        return torch.autograd.grad(sum(each.sum() for each in grads), given)
+
+    for mine, wanted in zip(second(inputs), second(wide), strict=True):
+        assert mine.dtype == dtype
+        size = float(wanted.abs().max())
+        assert float((mine.double() - wanted).abs().max()) <= 0.1 * size
+
+
+@CASE
+def test_vmap_is_a_loop(case: Case, data: SimpleNamespace, rng: np.random.Generator) -> None:
+    samples = [[each.detach() for each in drawn(rng, case, data.device)] for _ in range(3)]
+    stacked = [torch.stack(each, -1) for each in zip(*samples, strict=True)]
+    found = torch.vmap(lambda *inputs: case.call(pybaracuda.torch, data, *inputs), in_dims=-1, out_dims=1)(*stacked)
+    wanted = torch.stack([case.call(pybaracuda, data, *inputs) for inputs in samples], 1)
+    assert torch.equal(found, wanted)
+
+
+@CASE
+def test_vmap_of_grad_is_a_loop(case: Case, data: SimpleNamespace, rng: np.random.Generator) -> None:
+    samples = [[each.detach() for each in drawn(rng, case, data.device)] for _ in range(3)]
+    stacked = [torch.stack(each) for each in zip(*samples, strict=True)]
+
+    def loss(*inputs: Any) -> Any:
+        return case.call(pybaracuda.torch, data, *inputs).square().sum()
+
+    every = tuple(range(len(stacked)))
+    found = torch.vmap(torch.func.grad(loss, every))(*stacked)
+    for number, inputs in enumerate(samples):
+        for mine, wanted in zip(found, torch.func.grad(loss, every)(*inputs), strict=True):
+            assert torch.equal(mine[number], wanted)
+
+
+@DIFFERENTIABLE_TWICE
+def test_jacrev_agrees_with_autograd(case: Case, data: SimpleNamespace, rng: np.random.Generator) -> None:
+    inputs = [each.detach() for each in drawn(rng, case, data.device)]
+    every = tuple(range(len(inputs)))
+
+    def result(*inputs: Any) -> Any:
+        return case.call(pybaracuda.torch, data, *inputs)
+
+    def slope(*inputs: Any) -> Any:
+        return torch.func.grad(lambda *given: result(*given).pow(3).sum(), every)(*inputs)
+
+    wanted = torch.autograd.functional.jacobian(result, tuple(inputs))
+    for mine, other in zip(torch.func.jacrev(result, every)(*inputs), wanted, strict=True):
+        assert torch.equal(mine, other)
+    hessian = torch.autograd.functional.hessian(lambda *given: result(*given).pow(3).sum(), tuple(inputs))
+    for row, others in zip(torch.func.jacrev(slope, every)(*inputs), hessian, strict=True):
+        for mine, other in zip(row, others, strict=True):
+            torch.testing.assert_close(mine, other)
+
+
+def test_vmap_of_ids_is_a_loop(data: SimpleNamespace, rng: np.random.Generator) -> None:
+    rows = torch.tensor(rng.standard_normal((3, 7, 2)), device=data.device)
+    ids = torch.tensor(rng.integers(0, NUM_SEGMENTS, (7, 3)), device=data.device)
+
+    def largest(x: Any, each: Any) -> Any:
+        return pybaracuda.torch.segment_max(x, each, NUM_SEGMENTS, return_arg=True)
+
+    values, arg = torch.vmap(largest, in_dims=(0, 1))(rows, ids)
+    for number in range(3):
+        wanted, row = pybaracuda.segment_max(rows[number], ids[:, number], NUM_SEGMENTS, return_arg=True)
+        assert torch.equal(values[number], wanted)
+        assert torch.equal(arg[number], row)
+
+
+def test_a_tensor_that_left_its_transform(data: SimpleNamespace) -> None:
+    rows = torch.ones(7, 2, device=data.device)
+    left = []
+
+    def loss(x: Any) -> Any:
+        left.append(x * 2)
+        return x.sum()
+
+    torch.func.grad(loss)(rows)
+    found = pybaracuda.torch.segment_sum(left[0], data.ids, NUM_SEGMENTS)
+    assert torch.equal(found, pybaracuda.segment_sum(rows * 2, data.ids, NUM_SEGMENTS))
+
+
+def test_vmap_of_no_samples(data: SimpleNamespace) -> None:
+    rows = torch.zeros(0, 7, 2, device=data.device)
+    found = torch.vmap(lambda x: pybaracuda.torch.segment_sum(x, data.ids, NUM_SEGMENTS))(rows)
+    assert found.shape == (0, NUM_SEGMENTS, 2)
+
+
+@CASE
+def test_forward_mode_is_refused(case: Case, data: SimpleNamespace, rng: np.random.Generator) -> None:
+    inputs = tuple(each.detach() for each in drawn(rng, case, data.device))
+    with pytest.raises(NotImplementedError, match="forward mode"):
+        torch.func.jvp(lambda *given: case.call(pybaracuda.torch, data, *given), inputs, inputs)
+
+
+@CASE
+def test_without_gradients(case: Case, data: SimpleNamespace, rng: np.random.Generator) -> None:
+    inputs = drawn(rng, case, data.device)
+    wanted = case.call(pybaracuda.torch, data, *inputs)
+    for context in (torch.no_grad(), torch.inference_mode()):
+        with context:
+            found = case.call(pybaracuda.torch, data, *inputs)
+        assert not found.requires_grad
+        assert torch.equal(found, wanted)
+
+
+@pytest.mark.parametrize("ties", ["first", "even"])
+@pytest.mark.parametrize("return_arg", [False, True])
+@pytest.mark.parametrize("name", ["segment_max", "segment_min", "segment_csr"])
+def test_ties(name: str, return_arg: bool, ties: str, data: SimpleNamespace, rng: np.random.Generator) -> None:
+    rows = torch.tensor(rng.integers(0, 2, (7, 3)), dtype=torch.float64, device=data.device, requires_grad=True)
+    grad_output = torch.tensor(rng.standard_normal((NUM_SEGMENTS, 3)), device=data.device)
+    index = data.offsets if name == "segment_csr" else data.ids
+    options: dict[str, Any] = {"reduce": "min"} if name == "segment_csr" else {"num_segments": NUM_SEGMENTS}
+    found = getattr(pybaracuda.torch, name)(rows, index, return_arg=return_arg, ties=ties, **options)
+    if return_arg:
+        wanted = getattr(pybaracuda, name)(rows, index, return_arg=True, **options)
+        assert torch.equal(found[1], wanted[1])
+        assert not found[1].requires_grad
+    (grad,) = torch.autograd.grad(answers_of(found)[0], rows, grad_output, create_graph=True)
+    if name == "segment_csr":
+        expected = pybaracuda.segment_csr_backward(grad_output, index, "min", input=rows, ties=ties)
+    else:
+        expected = getattr(pybaracuda, f"{name}_backward")(grad_output, rows, index, ties=ties)
+    assert_same_bits(grad, expected)
+    again = grad_output.clone().requires_grad_()
+    function = getattr(pybaracuda.torch, name)
+    _, back = torch.func.vjp(lambda x: function(x, index, ties=ties, **options), rows.detach())
+    assert gradcheck(lambda g: back(g)[0], (again,))
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("axis", [0, 1, -1])
+def test_gradient_of_scales(axis: int, dtype: Any, device: str, rng: np.random.Generator) -> None:
+    shape = (3, 4, 5)
+    values = torch.tensor(rng.integers(-128, 128, shape), dtype=torch.int8, device=device)
+    scale = torch.tensor(rng.uniform(0.5, 2, shape[axis]), device=device).to(dtype).requires_grad_()
+    zero_point = torch.tensor(rng.integers(-9, 9, shape[axis]), dtype=torch.int8, device=device)
+    result = pybaracuda.torch.dequantize_per_channel(values, scale, zero_point, axis)
+    assert_same_bits(result, pybaracuda.dequantize_per_channel(values, scale.detach(), zero_point, axis))
+    grad_output = torch.tensor(rng.standard_normal(shape), device=device).to(dtype)
+    (grad,) = torch.autograd.grad(result, scale, grad_output)
+    first = np.moveaxis(values.cpu().numpy().astype(float), axis, -1) - zero_point.cpu().numpy()
+    terms = first * np.moveaxis(grad_output.double().cpu().numpy(), axis, -1)
+    wanted = torch.tensor(terms.sum((0, 1)))
+    error = {torch.float64: 1e-14, torch.float32: 1e-6, torch.float16: 1e-3, torch.bfloat16: 8e-3}[dtype]
+    bound = error * torch.tensor(np.abs(terms).sum((0, 1)))
+    assert bool(((grad.double().cpu() - wanted).abs() <= bound).all())
+    if dtype == torch.float64:
+
+        def function(scale: Any) -> Any:
+            return pybaracuda.torch.dequantize_per_channel(values, scale, zero_point, axis)
+
+        assert gradcheck(function, (scale,))
+        assert gradgradcheck(function, (scale,))
+
+
+def test_complex_padding_has_derivatives(device: str, rng: np.random.Generator) -> None:
+    values = torch.tensor(rng.standard_normal((3, 4)) + 1j * rng.standard_normal((3, 4)), device=device)
+    given = values.requires_grad_()
+    for mode in ("constant", "reflect", "circular"):
+
+        def function(x: Any, mode: str = mode) -> Any:
+            return pybaracuda.torch.pad(x, (2, -1), 5, mode, 2 - 3j if mode == "constant" else 0)
+
+        assert torch.equal(function(given), pybaracuda.pad(given, (2, -1), (5, 5), mode, 2 - 3j))
+        assert gradcheck(function, (given,))
+        assert gradgradcheck(function, (given,))
+
+
+@pytest.mark.parametrize("dtype", [torch.int8, torch.bool, torch.int64, torch.uint8])
+def test_integers_are_padded(dtype: Any, device: str, rng: np.random.Generator) -> None:
+    values = torch.tensor(rng.integers(0, 2, (3, 4)), device=device).to(dtype)
+    found = pybaracuda.torch.pad(values, 1, (2, 0), "constant", 1)
+    assert torch.equal(found, pybaracuda.pad(values, 1, (2, 0), "constant", 1))
+    assert torch.equal(found, pybaracuda.torch.pad(values, np.array([1, 1]), [2, 0], value=1))
+    assert found.dtype == dtype
+
+
+@pytest.mark.parametrize("dtype", [torch.int32, torch.int64])
+def test_integers_are_reduced(dtype: Any, data: SimpleNamespace, rng: np.random.Generator) -> None:
+    rows = torch.tensor(rng.integers(-99, 99, (7, 2)), device=data.device).to(dtype)
+    for name in ("segment_sum", "segment_prod", "segment_max", "segment_min"):
+        found = getattr(pybaracuda.torch, name)(rows, data.ids, NUM_SEGMENTS)
+        assert torch.equal(found, getattr(pybaracuda, name)(rows, data.ids, NUM_SEGMENTS))
+
+
+def test_strided_inputs_and_gradients(data: SimpleNamespace, rng: np.random.Generator) -> None:
+    rows = torch.tensor(rng.standard_normal((2, 14)), device=data.device).T[::2].requires_grad_()
+    result = pybaracuda.torch.segment_logsumexp(rows, data.ids, 2)
+    grad_output = torch.tensor(rng.standard_normal((2, 1)), device=data.device).expand(2, 2)
+    (grad,) = torch.autograd.grad(result, rows, grad_output)
+    dense = rows.detach().contiguous()
+    assert_same_bits(grad, pybaracuda.segment_logsumexp_backward(grad_output.contiguous(), dense, result, data.ids))
+
+
+def test_boxes_of_more_images_than_there_are(data: SimpleNamespace) -> None:
+    images = torch.zeros(1, 2, 5, 4, device=data.device)
+    with pytest.raises(ValueError, match="holds 2 tensors; input has 1"):
+        pybaracuda.torch.roi_align(images, [data.boxes[:1, 1:]] * 2, 2)
+    with pytest.raises(ValueError, match=r"boxes\[0\] has shape"):
+        pybaracuda.torch.roi_align(images, [data.boxes], 2)
+    assert pybaracuda.torch.roi_align(images, [], 2).shape == (0, 2, 2, 2)
+
+
+def test_errors_are_the_array_functions(data: SimpleNamespace) -> None:
+    rows = torch.zeros(7, 2, device=data.device, requires_grad=True)
+    with pytest.raises(ValueError, match="segment_ids has shape"):
+        pybaracuda.torch.segment_sum(rows, data.ids[:5], NUM_SEGMENTS)
+    with pytest.raises(ValueError, match="reduce is 'median'"):
+        pybaracuda.torch.segment_csr(rows, data.offsets, "median")
+    with pytest.raises(ValueError, match="return_arg: sum"):
+        pybaracuda.torch.segment_csr(rows, data.offsets, "sum", return_arg=True)
+    with pytest.raises(ValueError, match="empty_value"):
+        pybaracuda.torch.segment_csr(rows, data.offsets, "softmax", empty_value=1)
+    with pytest.raises(ValueError, match="ties is 'last'"):
+        pybaracuda.torch.segment_max(rows, data.ids, NUM_SEGMENTS, ties="last")
+    with pytest.raises(pybaracuda.UnsupportedError, match="nearest"):
+        pybaracuda.torch.grid_sample(rows.reshape(1, 1, 7, 2), rows.reshape(1, 7, 1, 2), "nearest")
+    with pytest.raises(pybaracuda.InvalidProblemError):
+        pybaracuda.torch.pad(rows, -5, -5)
+    with pytest.raises(TypeError, match="int8 or uint8"):
+        pybaracuda.torch.dequantize_per_channel(rows, rows[0], data.ids[:2], 1)
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_signature_is_the_array_functions(name: str) -> None:
+    function = getattr(pybaracuda.torch, name)
+    mine = inspect.signature(function).parameters
+    others = inspect.signature(getattr(pybaracuda, name)).parameters
+    wanted = {key: value for key, value in others.items() if key not in ("out", "stream")}
+    assert {key: value for key, value in mine.items() if key != "ties"} == wanted
+    assert name in pybaracuda.torch.__all__
+    entries = [line.partition(" :")[0].split(", ") for line in (function.__doc__ or "").splitlines()]
+    described = {entry.strip() for line in entries for entry in line}
+    assert set(mine) <= described
+
+
+# One call of every operator that the functions are made of.
+def operator_calls(data: SimpleNamespace, rng: np.random.Generator) -> dict[str, list[tuple[Any, ...]]]:
+    def rows(*shape: int) -> Any:
+        return torch.tensor(rng.standard_normal(shape), device=data.device, requires_grad=True)
+
+    ids, starts = data.ids, data.offsets
+    codes = torch.tensor(rng.integers(0, 9, (3, 4)), dtype=torch.uint8, device=data.device)
+    best = torch.tensor([[0, 0], [-1, -1], [2, 2], [5, 5]], device=data.device)
+    return {
+        "roi_align": [(rows(2, 2, 5, 4), data.boxes, 2, 3, 0.5, 2, True)],
+        "roi_align_backward": [(rows(3, 2, 2, 3), data.boxes, (2, 2, 5, 4), 0.5, 2, True)],
+        "grid_sample": [(rows(1, 2, 5, 4), rows(1, 3, 2, 2), "bilinear", "zeros", False)],
+        "grid_sample_backward": [(rows(1, 2, 3, 2), rows(1, 2, 5, 4), rows(1, 3, 2, 2), "bilinear", "zeros", False)],
+        "affine_grid": [(rows(2, 2, 3), (2, 1, 3, 4), False)],
+        "affine_grid_backward": [(rows(2, 3, 4, 2), (2, 1, 3, 4), False)],
+        "pad": [(rows(2, 3), (1, -1), (0, 5), "reflect", 0), (rows(2, 3), (1, 1), (0, 5), "constant", 2.5)],
+        "pad_backward": [(rows(3, 7), (1, -1), (0, 5), "reflect")],
+        "dequantize_per_channel": [(codes, rows(4), torch.zeros(4, dtype=torch.int32, device=data.device), 1)],
+        "segment_reduce": [
+            *((rows(7, 2), ids, each, "unsorted", NUM_SEGMENTS, None) for each in ("sum", "mean")),
+            *((rows(7, 2), starts, each, "csr", NUM_SEGMENTS, 0) for each in ("max", "prod", "logsumexp")),
+        ],
+        "segment_select": [(rows(7, 2), ids, "max_with_arg", "unsorted", NUM_SEGMENTS, 0)],
+        "segment_spread": [
+            (rows(NUM_SEGMENTS, 2), ids, "gather", "unsorted", 7),
+            (rows(NUM_SEGMENTS, 2), starts, "mean_backward", "csr", 8),
+        ],
+        "segment_selection_backward": [
+            (rows(NUM_SEGMENTS, 2), rows(7, 2), ids, "max_backward", "unsorted", 7),
+            (rows(NUM_SEGMENTS, 2), best, ids, "min_with_arg_backward", "unsorted", 7),
+        ],
+        # A product has no second derivative by its rows.
+        "segment_reduce_backward": [
+            (
+                rows(NUM_SEGMENTS, 2),
+                rows(7, 2).detach(),
+                rows(NUM_SEGMENTS, 2).detach(),
+                ids,
+                "prod_backward",
+                "unsorted",
+            ),
+            (rows(NUM_SEGMENTS, 2), rows(7, 2), rows(NUM_SEGMENTS, 2).detach(), ids, "logsumexp_backward", "unsorted"),
+        ],
+        "segment_softmax": [(rows(7, 2), ids, "unsorted", NUM_SEGMENTS)],
+        "segment_softmax_backward": [(rows(7, 2), rows(7, 2), ids, "unsorted", NUM_SEGMENTS)],
+    }
+
+
+def operator_names() -> set[str]:
+    """The library's operators, but for those that compiled programs have in place of PyTorch's."""
+    prefix = "pybaracuda::"
+    names = {name.removeprefix(prefix) for name in torch._C._dispatch_get_all_op_names() if name.startswith(prefix)}
+    return {name for name in names if not name.startswith(("aten_", "torchvision_"))}
+
+
+def test_every_operator_keeps_pytorchs_rules(data: SimpleNamespace, rng: np.random.Generator) -> None:
+    calls = operator_calls(data, rng)
+    assert set(calls) == operator_names()
+    for name, each in calls.items():
+        for args in each:
+            torch.library.opcheck(getattr(torch.ops.pybaracuda, name).default, args)
+
+
+def test_an_operator_called_by_itself_has_its_gradient(data: SimpleNamespace, rng: np.random.Generator) -> None:
+    for name, calls in operator_calls(data, rng).items():
+        for args in calls:
+            operator = getattr(torch.ops.pybaracuda, name).default
+            tensors = [each for each in args if isinstance(each, torch.Tensor) and each.requires_grad]
+            result = answers_of(operator(*args))
+            grads = torch.autograd.grad(
+                sum(each.square().sum() for each in result if each.is_floating_point()), tensors[0], create_graph=True
+            )
+            assert grads[0].shape == tensors[0].shape
+            assert grads[0].requires_grad, name
+
+
+def every(data: SimpleNamespace, rng: np.random.Generator) -> tuple[Callable[..., Any], list[Any]]:
+    """A program that calls every case, and its inputs."""
+    inputs = [drawn(rng, case, data.device) for case in CASES.values()]
+
+    def program(*flat: Any) -> Any:
+        total = torch.zeros((), dtype=torch.float64, device=data.device)
+        left = list(flat)
+        for case in CASES.values():
+            given = [left.pop(0) for _ in case.shapes]
+            total = total + case.call(pybaracuda.torch, data, *given).square().sum()
+        return total
+
+    return program, [each for given in inputs for each in given]
+
+
+def test_compiled_gradients_are_the_eager_ones(data: SimpleNamespace, rng: np.random.Generator) -> None:
+    program, inputs = every(data, rng)
+    compiled = torch.compile(program, fullgraph=True, backend="aot_eager")
+    for mine, wanted in zip(
+        torch.autograd.grad(compiled(*inputs), inputs), torch.autograd.grad(program(*inputs), inputs), strict=True
+    ):
+        assert_same_bits(mine, wanted)
+
+
+def test_inductor_calls_the_kernels(data: SimpleNamespace, rng: np.random.Generator) -> None:
+    (rows,) = drawn(rng, CASES["max"], data.device, torch.float32)
+
+    def program(rows: Any) -> Any:
+        largest = pybaracuda.torch.segment_max(rows, data.ids, NUM_SEGMENTS, empty_value=0)
+        return pybaracuda.torch.pad(largest, 1, 2, "reflect") * 2
+
+    compiled = torch.compile(program, fullgraph=True)
+    assert_same_bits(compiled(rows), program(rows))
+    grad_output = torch.tensor(rng.integers(-4, 4, (7, 5)), dtype=torch.float32, device=data.device)
+    (mine,) = torch.autograd.grad(compiled(rows), rows, grad_output)
+    (wanted,) = torch.autograd.grad(program(rows), rows, grad_output)
+    assert_same_bits(mine, wanted)
+
+
+def test_compiled_programs_take_other_shapes(device: str) -> None:
+    def program(rows: Any, ids: Any) -> Any:
+        found = pybaracuda.torch.segment_sum(rows, ids, rows.shape[1] + 1)
+        return pybaracuda.torch.pad(found, 1, (rows.shape[0], 2), "circular").square()
+
+    compiled = torch.compile(program, fullgraph=True, dynamic=True, backend="aot_eager")
+    for extent in (3, 5, 8):
+        rows = torch.randn(extent, extent + 1, device=device, requires_grad=True)
+        ids = torch.arange(extent, device=device) // 2
+        assert_same_bits(compiled(rows, ids), program(rows, ids))
+        (mine,) = torch.autograd.grad(compiled(rows, ids).sum(), rows)
+        (wanted,) = torch.autograd.grad(program(rows, ids).sum(), rows)
+        assert_same_bits(mine, wanted)
+
+
+def test_exported_programs_have_gradients(data: SimpleNamespace, rng: np.random.Generator) -> None:
+    program, inputs = every(data, rng)
+
+    class Module(torch.nn.Module):
+        def forward(self, *flat: Any) -> Any:
+            return program(*flat)
+
+    exported = torch.export.export(Module(), tuple(inputs), strict=False)
+    called = {str(node.target) for node in exported.graph.nodes if node.op == "call_function"}
+    assert {"pybaracuda.roi_align.default", "pybaracuda.segment_reduce.default"} <= called
+    again = exported.module()
+    assert torch.equal(again(*inputs), program(*inputs))
+    for mine, wanted in zip(
+        torch.autograd.grad(again(*inputs), inputs), torch.autograd.grad(program(*inputs), inputs), strict=True
+    ):
+        assert_same_bits(mine, wanted)

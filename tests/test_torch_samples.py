@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: Apache-2.0
+"""PyTorch's own samples of every operator that install() takes over: results, gradients, errors, second derivatives."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from place import available
+
+if not available("torch"):
+    pytest.skip("no torch", allow_module_level=True)
+
+import torch
+from torch_samples import DTYPES, TAKEN, called, operators, samples
+
+import pybaracuda
+import pybaracuda.torch
+
+DTYPE = pytest.mark.parametrize("dtype", DTYPES, ids=lambda dtype: str(dtype).removeprefix("torch."))
+NAME = pytest.mark.parametrize("name", list(TAKEN))
+
+
+@pytest.fixture(params=["cpu", "cuda"])
+def device(request: pytest.FixtureRequest) -> str:
+    if request.param == "cuda" and not (pybaracuda.backend_available("cuda") and torch.cuda.is_available()):
+        pytest.skip("no CUDA")
+    return str(request.param)
+
+
+@pytest.fixture(autouse=True)
+def nothing_installed() -> Iterator[None]:
+    yield
+    pybaracuda.torch.uninstall()
+
+
+def taken(device: str) -> dict[str, int]:
+    """How many calls of each operator our kernels have done so far."""
+    return {line.operator: line.ours for line in pybaracuda.torch.report().lines if line.device == device}
+
+
+@NAME
+@DTYPE
+def test_results_and_gradients_are_pytorchs(name: str, dtype: Any, device: str) -> None:
+    info = operators()[name]
+    if dtype not in info.supported_dtypes(device):
+        return
+    for sample in samples(name, device, dtype):
+        plain = called(info.op, sample)
+        reference = called(info.op, sample, torch.float64) if dtype.is_floating_point else plain
+        with pybaracuda.torch.install(devices=device):
+            ours = called(info.op, sample)
+        assert len(ours) == len(plain) == len(reference)
+        for one, other, exact in zip(ours, plain, reference, strict=True):
+            assert (one.dtype, one.shape, one.device) == (other.dtype, other.shape, other.device)
+            # The stride of an axis of one element means nothing.
+            strides = [
+                (mine, theirs)
+                for mine, theirs, extent in zip(one.stride(), other.stride(), one.shape, strict=True)
+                if extent > 1
+            ]
+            assert not one.numel() or all(mine == theirs for mine, theirs in strides), (sample, strides)
+            if not one.is_floating_point():
+                assert torch.equal(one, other)
+            if torch.equal(one, other):
+                continue
+            # As far from float64 as PyTorch's own result, which computes some positions and sums in 16 bits, or as a
+            # few roundings of the largest number.
+            theirs = (other.double() - exact).abs().nan_to_num(0, 0, 0).max() if one.numel() else 0.0
+            largest = exact.abs().nan_to_num(0, 0, 0).max() if one.numel() else 0.0
+            bound = float(2 * theirs + 16 * torch.finfo(dtype).eps * largest)
+            torch.testing.assert_close(one.double(), exact.to(dtype).double(), rtol=0, atol=bound, equal_nan=True)
+
+
+@NAME
+def test_our_kernels_did_the_samples(name: str, device: str) -> None:
+    info = operators()[name]
+    before = taken(device)
+    with pybaracuda.torch.install(devices=device):
+        for sample in samples(name, device, torch.float32):
+            called(info.op, sample)
+    after = taken(device)
+    for operator in TAKEN[name]:
+        assert after.get(operator, 0) > before.get(operator, 0), f"{operator} was never ours"
+
+
+@NAME
+def test_errors_are_pytorchs(name: str, device: str) -> None:
+    info = operators()[name]
+    if info.error_inputs_func is None:
+        return
+    for case in info.error_inputs(device):
+        sample = case.sample_input
+        messages = []
+        for installed in (False, True):
+            installation = pybaracuda.torch.install(devices=device) if installed else None
+            try:
+                with pytest.raises(case.error_type) as caught:
+                    info.op(sample.input, *sample.args, **sample.kwargs)
+                messages.append(str(caught.value))
+            finally:
+                if installation is not None:
+                    installation.remove()
+        assert messages[0] == messages[1]
+
+
+@NAME
+def test_gradients_of_gradients(name: str, device: str) -> None:
+    info = operators()[name]
+    with pybaracuda.torch.install(devices=device):
+        for number, sample in enumerate(info.sample_inputs(device, torch.float64, requires_grad=True)):
+            # Numerical derivatives take two calls an element: some of the samples are enough, in turns.
+            if number % 4:
+                continue
+            tensors = (sample.input, *(each for each in sample.args if isinstance(each, torch.Tensor)))
+            if not all(each.numel() < 200 for each in tensors):
+                continue
+
+            def call(first: Any, sample: Any = sample) -> Any:
+                result = info.op(first, *sample.args, **sample.kwargs)
+                return result
+
+            assert torch.autograd.gradcheck(call, (sample.input,))
+            if info.supports_gradgrad:
+                assert torch.autograd.gradgradcheck(call, (sample.input,))

@@ -22,7 +22,7 @@ NEWEST_GLIBC = (2, 34)
 
 # What the package holds beside its own modules: a wheel is the library and the proof of its bits, not what verifies and
 # measures it in the project.
-PACKAGE_FOLDERS = ("_arrays", "_check", "include", "lib", "segment")
+PACKAGE_FOLDERS = ("_arrays", "_check", "include", "lib", "segment", "torch")
 
 LIBRARIES = ("libbaracuda_kernels.so", "libbaracuda_kernels_cpu.so")
 

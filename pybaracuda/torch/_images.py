@@ -12,6 +12,7 @@ from ..affine_grid import affine_grid_backward
 from ..grid_sample import grid_sample, grid_sample_backward
 from ..pad import pad, pad_backward
 from ..roi_align import roi_align, roi_align_backward
+from ..roi_pool import roi_pool, roi_pool_backward
 from ._route import of_floats, route
 
 __all__: list[str] = []
@@ -121,6 +122,35 @@ def _roi_align_backward(
 ) -> Any:
     shape = (batch_size, channels, height, width)
     return roi_align_backward(grad, _wide(rois), shape, spatial_scale, sampling_ratio, aligned)
+
+
+@route("torchvision::roi_pool", _roi_refusal, _ROI)
+def _roi_pool(input: Any, rois: Any, spatial_scale: float, pooled_height: int, pooled_width: int) -> tuple[Any, Any]:
+    size = (pooled_height, pooled_width)
+    output, argmax = roi_pool(input, _wide(rois), size, spatial_scale, return_argmax=True)
+    return output, argmax
+
+
+def _roi_pool_backward_refusal(grad: Any, rois: Any, argmax: Any, *rest: Any) -> str:
+    if argmax.dtype != torch.int32 or argmax.shape != grad.shape:
+        return "shapes that do not fit"
+    return _roi_refusal(grad, rois)
+
+
+@route("torchvision::_roi_pool_backward", _roi_pool_backward_refusal, _ROI, group="roi_pool")
+def _roi_pool_backward(
+    grad: Any,
+    rois: Any,
+    argmax: Any,
+    spatial_scale: float,
+    pooled_height: int,
+    pooled_width: int,
+    batch_size: int,
+    channels: int,
+    height: int,
+    width: int,
+) -> Any:
+    return roi_pool_backward(grad, _wide(rois), argmax, (batch_size, channels, height, width))
 
 
 def _split(pads: Sequence[int], rank: int) -> tuple[tuple[int, ...], tuple[int, ...]]:

@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from PIL import Image
 
 import pybaracuda
 from pybaracuda import _abi
@@ -118,3 +119,12 @@ def test_the_first_page_stays_short() -> None:
 @pytest.mark.parametrize("page", sorted(path.name for path in (ROOT / "docs").glob("*.md")))
 def test_every_page_is_named(page: str) -> None:
     assert f"docs/{page}" in README
+
+
+def test_picture_is_as_its_command_draws_it() -> None:
+    (width, path) = re.findall(r"tools/demo\.py .*--width (\d+) --output (\S+)`", README)[0]
+    assert f"]({path})" in README
+    with Image.open(ROOT / path) as picture:
+        assert picture.width == int(width)
+    # Everybody who clones the repository loads it.
+    assert (ROOT / path).stat().st_size < 256 * 1024

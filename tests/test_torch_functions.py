@@ -145,9 +145,10 @@ CASES = {
     ),
 }
 CASE = pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
-DIFFERENTIABLE_TWICE = pytest.mark.parametrize(
-    "case", [each for each in CASES.values() if each.twice], ids=[name for name, each in CASES.items() if each.twice]
-)
+# PyTorch's formula for the gradient of grid_sample's gradient; without it asking for one is an error, which has a test.
+HAS_SECOND_OF_SAMPLING = torch.__version__ >= (2, 13)
+TWICE = {name: each for name, each in CASES.items() if each.twice and (HAS_SECOND_OF_SAMPLING or name != "grid_sample")}
+DIFFERENTIABLE_TWICE = pytest.mark.parametrize("case", TWICE.values(), ids=TWICE.keys())
 
 
 @pytest.fixture
@@ -259,20 +260,24 @@ def test_second_derivative_of_sampling_says_what_it_needs(
         torch.autograd.grad(grad.sum(), inputs)
 
 
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_second_derivative_of_sampling_in_16_bits(dtype: Any, data: SimpleNamespace, rng: np.random.Generator) -> None:
-    case = CASES["grid_sample"]
-    inputs = drawn(rng, case, data.device, dtype)
-    wide = [each.detach().double().requires_grad_() for each in inputs]
+if HAS_SECOND_OF_SAMPLING:
 
-    def second(given: list[Any]) -> Any:
-        grads = torch.autograd.grad(pybaracuda.torch.grid_sample(*given).square().sum(), given, create_graph=True)
-        return torch.autograd.grad(sum(each.sum() for each in grads), given)
+    @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+    def test_second_derivative_of_sampling_in_16_bits(
+        dtype: Any, data: SimpleNamespace, rng: np.random.Generator
+    ) -> None:
+        case = CASES["grid_sample"]
+        inputs = drawn(rng, case, data.device, dtype)
+        wide = [each.detach().double().requires_grad_() for each in inputs]
 
-    for mine, wanted in zip(second(inputs), second(wide), strict=True):
-        assert mine.dtype == dtype
-        size = float(wanted.abs().max())
-        assert float((mine.double() - wanted).abs().max()) <= 0.1 * size
+        def second(given: list[Any]) -> Any:
+            grads = torch.autograd.grad(pybaracuda.torch.grid_sample(*given).square().sum(), given, create_graph=True)
+            return torch.autograd.grad(sum(each.sum() for each in grads), given)
+
+        for mine, wanted in zip(second(inputs), second(wide), strict=True):
+            assert mine.dtype == dtype
+            size = float(wanted.abs().max())
+            assert float((mine.double() - wanted).abs().max()) <= 0.1 * size
 
 
 @CASE
@@ -561,12 +566,16 @@ def test_every_operator_keeps_pytorchs_rules(data: SimpleNamespace, rng: np.rand
     calls = operator_calls(data, rng)
     assert set(calls) == operator_names()
     for name, each in calls.items():
+        if name == "grid_sample_backward" and not HAS_SECOND_OF_SAMPLING:
+            continue
         for args in each:
             torch.library.opcheck(getattr(torch.ops.pybaracuda, name).default, args)
 
 
 def test_an_operator_called_by_itself_has_its_gradient(data: SimpleNamespace, rng: np.random.Generator) -> None:
     for name, calls in operator_calls(data, rng).items():
+        if name == "grid_sample_backward" and not HAS_SECOND_OF_SAMPLING:
+            continue
         for args in calls:
             operator = getattr(torch.ops.pybaracuda, name).default
             tensors = [each for each in args if isinstance(each, torch.Tensor) and each.requires_grad]

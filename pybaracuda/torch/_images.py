@@ -64,7 +64,8 @@ def _grid_sampler_2d_backward(
     output_mask: Sequence[bool],
 ) -> tuple[Any, Any]:
     of_input, of_grid = grid_sample_backward(grad_output, input, _wide(grid))
-    return (of_input if output_mask[0] else None, of_grid.to(grid.dtype) if output_mask[1] else None)
+    # PyTorch's kernel answers the second whether it is wanted or not, and its batching rule relies on that.
+    return (of_input if output_mask[0] else None, of_grid.to(grid.dtype))
 
 
 def _affine_refusal(grad: Any, size: Sequence[int], align_corners: bool) -> str:

@@ -54,7 +54,6 @@ def _baseline(scale: Values, **fills: float) -> Baseline:
         overflows=_OVERFLOWS,
         faults=_FAULTS,
         larger={"h": 19, "w": 67, "c": 37, "num_rois": 9, "pooled_h": 5, "pooled_w": 7},
-        more_scratch_than_memory=None if scale else {"num_rois": INT32_MAX, "c": 1, "pooled_h": 4096, "pooled_w": 4096},
     )
 
 

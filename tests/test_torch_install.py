@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import inspect
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -490,6 +491,35 @@ def test_an_unchanged_program(method: str, as_module: bool, tmp_path: Path) -> N
     if method == "fork" or any("pybaracuda" in each.value for each in entry_points(group="torch.backends")):
         assert all(int(each) > 0 for each in counts.strip("[").split(",")), done.stdout
     assert done.stderr.count("operator ") <= 1
+
+
+@pytest.fixture
+def as_installed(tmp_path: Path) -> dict[str, str]:
+    """The environment of a process that sees the package with its entry points, as pip would have left them."""
+    metadata = tmp_path / "site" / "pybaracuda-0.1.0.dist-info"
+    metadata.mkdir(parents=True)
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: pybaracuda\nVersion: 0.1.0\n", encoding="utf-8")
+    project = (Path(__file__).parents[1] / "pyproject.toml").read_text("utf-8")
+    found = re.search(r'\[project\.entry-points\."torch\.backends"\]\n(\w+) = "([\w.:]+)"', project)
+    assert found is not None
+    (metadata / "entry_points.txt").write_text(f"[torch.backends]\n{found[1]} = {found[2]}\n", encoding="utf-8")
+    folders = [str(Path(pybaracuda.__file__).parents[1]), str(metadata.parent)]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(folders)}
+
+
+@pytest.mark.parametrize("first", ["torch", "pybaracuda.torch", "pybaracuda.torch.scatter", "pybaracuda"])
+@pytest.mark.parametrize("wish", ["", "0", "1", "1;ops=;exclude=;deterministic=1;seed=5", "1;ops=nothing_of_the_kind"])
+def test_importing_torch_with_the_package_installed(first: str, wish: str, as_installed: dict[str, str]) -> None:
+    code = (
+        f"import {first}, torch, sys; torch.zeros(2, 1).index_add(0, torch.tensor([0]), torch.ones(1, 1));"
+        "import pybaracuda.torch as t; print(sum(line.ours for line in t.report().lines))"
+    )
+    environ = {**as_installed, "PYBARACUDA_TORCH": wish}
+    done = subprocess.run([sys.executable, "-c", code], env=environ, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    is_installed = wish.startswith("1") and "nothing" not in wish
+    assert done.stdout.strip() == str(int(is_installed)), done.stderr
+    assert ("nothing is installed: there is no operator" in done.stderr) == ("nothing" in wish)
 
 
 def test_the_documents_table_is_the_registrys() -> None:

@@ -28,6 +28,7 @@ from ._segment_functions import (
     segment_softmax,
     segment_sum,
 )
+from ._start import ready
 
 __all__ = [
     "Installation",
@@ -55,3 +56,6 @@ __all__ = [
     "segment_sum",
     "uninstall",
 ]
+
+# Last: what a parent process asked for may be installed from here on.
+ready()

@@ -52,7 +52,8 @@ def begin(wish: Wish) -> None:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     import torch
 
-    from . import install, report
+    from ._installation import install
+    from ._report import report
 
     names = [name for name in wish.ops.split(",") if name] or None
     install(names, [name for name in wish.exclude.split(",") if name], deterministic=wish.deterministic)
@@ -66,12 +67,36 @@ def begin(wish: Wish) -> None:
         atexit.register(lambda: print(report(), file=sys.stderr))
 
 
+# What was asked for while this package was still being imported, and so could not install anything yet.
+_waiting: list[Wish] = []
+_is_ready = False
+
+
+def ready() -> None:
+    """Note that the package is whole, and do what has waited for that."""
+    global _is_ready
+    _is_ready = True
+    while _waiting:
+        _begin_or_say(_waiting.pop())
+
+
 def autoload() -> None:
-    """Do what the environment asks; torch calls this when it is imported, as an entry point of `torch.backends`."""
+    """Do what the environment asks; torch calls this when it is imported, as an entry point of `torch.backends`.
+
+    Importing this package imports torch, which may therefore call this in the middle of it.
+    """
     wish = Wish.read(os.environ.get(VARIABLE, ""))
     if wish is None:
         return
+    if _is_ready:
+        _begin_or_say(wish)
+    else:
+        _waiting.append(wish)
+
+
+def _begin_or_say(wish: Wish) -> None:
+    # What is raised here would end the program's own import of torch.
     try:
         begin(wish)
-    except (RuntimeError, OSError, ValueError) as error:
+    except Exception as error:
         print(f"pybaracuda.torch: nothing is installed: {error}", file=sys.stderr)

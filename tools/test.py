@@ -16,6 +16,9 @@ from tools import commands, environment, native_build, private_environment
 # pytest's skips are judged where they happen, by tests/skip_policy.py.
 ALLOWED_SKIPS = ("no CUDA", "no torch", "no rustc")
 
+# Every process of pytest imports the frameworks, about 1 GB.
+MOST_PROCESSES = 8
+
 
 def skipped(report: Path) -> list[tuple[str, str]]:
     """The skipped tests in ctest's JUnit report as (test, reason); the reason is empty if it is not an allowed one."""
@@ -41,15 +44,21 @@ def run_ctest(private: private_environment.Environment) -> bool:
 
 
 def run_pytest(private: private_environment.Environment, arguments: list[str]) -> bool:
-    """Run the Python tests with extra arguments; True if all passed."""
-    command = [private.python, "-m", "pytest", *arguments]
-    return subprocess.run(command, cwd=commands.ROOT, env=private.environ(), check=False).returncode == 0
+    """Run the Python tests with extra arguments, one process for each CPU; True if all passed."""
+    processes = min(commands.job_count(), MOST_PROCESSES)
+    # Neighbouring tests take alike long: handed out beforehand, one framework's would keep a single process busy.
+    parallel = ["-n", str(processes), "--dist", "worksteal"]
+    # More threads of a framework than this process's share of the CPUs would only take turns on them.
+    threads = str(commands.job_count() // processes)
+    environ = {"OMP_NUM_THREADS": threads, "OPENBLAS_NUM_THREADS": threads} | private.environ()
+    command = [private.python, "-m", "pytest", *parallel, *arguments]
+    return subprocess.run(command, cwd=commands.ROOT, env=environ, check=False).returncode == 0
 
 
 def main(arguments: list[str]) -> int:
     """Set up, then run ctest and pytest."""
     parser = argparse.ArgumentParser(
-        description="Set up and run every test. Arguments after -- go to pytest.",
+        description="Set up and run every test. Arguments after -- go to pytest (--pdb also needs -n 0 there).",
         usage="%(prog)s [options] [-- PYTEST ARGUMENTS]",
     )
     environment.add_options(parser)

@@ -326,20 +326,36 @@ def test_size_one_dimensions(
     check(place, random_case(rng, dtype, 0.25, shape, (3, 1)))
 
 
-@pytest.mark.parametrize("channels", [1, 31, 32, 33, 65])
-@pytest.mark.parametrize(("h", "w"), [(3, 31), (4, 32), (5, 33), (9, 65)])
-def test_sizes_around_tile_edges(
-    place: Place, wide_dtype: Any, rng: np.random.Generator, channels: int, h: int, w: int
+def check_any_pixels(place: Place, case: PoolCase, rng: np.random.Generator) -> None:
+    """Where bins name any pixels, many of them the same one, the gradient is the header's sum to the bit."""
+    pixels = case.input.shape[2] * case.input.shape[3]
+    argmax = rng.integers(-1, pixels, case.grad_output.shape).astype(np.int32)
+    argmax[rng.random(argmax.shape) < 0.3] = rng.integers(0, pixels)
+    compute = np.float64 if case.grad_output.dtype == np.float64 else np.float32
+    assert_exact(backward(place, case, argmax), in_order(case, argmax, compute).astype(np.float64))
+
+
+@pytest.mark.parametrize("channels", [1, 3, 4, 5])
+@pytest.mark.parametrize(("h", "w"), [(1, 255), (16, 16), (1, 257), (9, 1000)])
+def test_sizes_around_band_edges(
+    place: Place, dtype: Any, rng: np.random.Generator, channels: int, h: int, w: int
 ) -> None:
-    # Tiles of the CUDA backward are 4 x 32 pixels of 32 channels.
-    check(place, random_case(rng, wide_dtype, 0.5, (1, channels, h, w), (3, 2), 37))
+    # Bands of a small call's CUDA backward have 256 pixels; four channels are bounded together.
+    case = random_case(rng, dtype, 1.0, (2, channels, h, w), (5, 5), 90)
+    check_any_pixels(place, case, rng)
+
+
+@pytest.mark.parametrize("w", [4095, 4096, 4097])
+def test_full_bands(place: Place, wide_dtype: Any, rng: np.random.Generator, w: int) -> None:
+    # So many planes have full bands, of 4096 pixels in f32 and 2048 in f64.
+    check_any_pixels(place, random_case(rng, wide_dtype, 1.0, (1, 4100, 1, w), (2, 2), 3), rng)
 
 
 @pytest.mark.parametrize("output_size", [(1, 31), (4, 8), (3, 11), (16, 16), (1, 257), (19, 27)])
 def test_bins_around_the_groups_of_a_warp(
     place: Place, dtype: Any, rng: np.random.Generator, output_size: tuple[int, int]
 ) -> None:
-    # The CUDA backward looks at 32 bins at a time, and bounds 256.
+    # The CUDA backward looks at 32 bins at a time.
     check(place, random_case(rng, dtype, 1.0, (2, 3, 12, 35), output_size, 5))
 
 

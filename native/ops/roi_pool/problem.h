@@ -4,6 +4,7 @@
 
 #include <cstdint>
 
+#include "core/host_device.h"
 #include "core/status.h"
 
 namespace baracuda::roi_pool {
@@ -19,8 +20,8 @@ struct Problem {
   // The backward sum over boxes is cut into blocks of this many consecutive boxes; the partial sums are added in order.
   int64_t rois_per_block;
 
-  int64_t plane() const { return static_cast<int64_t>(h) * w; }
-  int64_t bins() const { return static_cast<int64_t>(pooled_h) * pooled_w; }
+  BARACUDA_HD int64_t plane() const { return static_cast<int64_t>(h) * w; }
+  BARACUDA_HD int64_t bins() const { return static_cast<int64_t>(pooled_h) * pooled_w; }
   int64_t blocks() const { return num_rois > 0 ? (num_rois - 1) / rois_per_block + 1 : 1; }
 };
 

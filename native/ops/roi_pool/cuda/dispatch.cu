@@ -7,11 +7,11 @@
 //
 //   backward path  calls                        code
 //   zeros          without bins                 core/cuda_zeros.cuh
-//   tiles          all                          bounds.cuh, then tiles.cuh
+//   bands          all                          bounds.cuh, then bands.cuh
 #include "core/cuda_zeros.cuh"
 #include "core/paths.h"
+#include "ops/roi_pool/cuda/bands.cuh"
 #include "ops/roi_pool/cuda/forward.cuh"
-#include "ops/roi_pool/cuda/tiles.cuh"
 #include "ops/roi_pool/launch.h"
 
 namespace baracuda::roi_pool {
@@ -48,10 +48,10 @@ struct ZerosPath {
 };
 
 template <typename T>
-struct TilesPath {
-  static const char* name() { return "tiles"; }
+struct BandsPath {
+  static const char* name() { return "bands"; }
   const BackwardRequest<T>& call;
-  Status enqueue() const { return enqueue_tiles(call.p, call.b, call.workspace, call.stream); }
+  Status enqueue() const { return enqueue_bands(call.p, call.b, call.workspace, call.stream); }
 };
 
 template <typename T>
@@ -61,7 +61,7 @@ Status run(const Problem& p, const ForwardBuffers<T>& b, void* workspace, Stream
 
 template <typename T>
 Status run(const Problem& p, const BackwardBuffers<T>& b, void* workspace, Stream stream) {
-  return Paths<ZerosPath<T>, TilesPath<T>>::enqueue(BackwardRequest<T>{p, b, workspace, stream});
+  return Paths<ZerosPath<T>, BandsPath<T>>::enqueue(BackwardRequest<T>{p, b, workspace, stream});
 }
 
 template <typename T>

@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: Apache-2.0
+// The backward's sums on CUDA: a warp owns a band of one plane's pixels, has their sums in shared memory, and walks the
+// bins that may send it something, in order; then the sums of the blocks of boxes are added, where there are several.
+#pragma once
+
+#include "core/cuda_launch.cuh"
+#include "core/cuda_warp.cuh"
+#include "ops/roi_pool/cuda/bounds.cuh"
+
+namespace baracuda::roi_pool {
+namespace {
+
+constexpr int kBandWarps = 4;
+// Three CTAs of four full bands fit a multiprocessor of sm_90. Smaller bands read a box more often.
+constexpr int kMostBandBytes = 16384;
+constexpr int kLeastBandPixels = 256;
+// Bands that keep any machine busy.
+constexpr int64_t kEnoughBands = 4096;
+// Boxes that a warp looks at together, and the most that wait to be added.
+constexpr int kScan = 4 * 32;
+constexpr int kMostListed = 32 + kScan;
+// Steps of 32 bins whose loads are under way together.
+constexpr int kBinSteps = 4;
+
+// The bands of a call. A job is a block of boxes, an image, a channel and a band of the plane.
+struct BandJobs {
+  int32_t pixels;  // of a band
+  int64_t bands, all;
+  // What 32 bins further means: so many boxes and so many bins.
+  int32_t step_boxes, step_bins;
+
+  template <typename C>
+  static BandJobs of(const Problem& p) {
+    const int64_t planes = p.blocks() * p.n * p.c, plane = p.plane();
+    int64_t pixels = kMostBandBytes / static_cast<int64_t>(sizeof(C));
+    while (pixels > kLeastBandPixels && (pixels / 2 >= plane || ceil_div(plane, pixels) * planes < kEnoughBands)) {
+      pixels /= 2;
+    }
+    BandJobs jobs{};
+    jobs.pixels = static_cast<int32_t>(pixels);
+    jobs.bands = ceil_div(plane, pixels);
+    jobs.all = jobs.bands * planes;
+    jobs.step_boxes = p.bins() < 32 ? static_cast<int32_t>(32 / p.bins()) : 0;
+    jobs.step_bins = p.bins() < 32 ? static_cast<int32_t>(32 % p.bins()) : 32;
+    return jobs;
+  }
+};
+
+// Some steps of 32 bins, a lane each, and what they send.
+template <typename T>
+struct BinSteps {
+  int32_t pixel[kBinSteps];
+  T grad[kBinSteps];
+};
+
+// Walks the bins of the listed boxes, ascending, a lane each.
+struct BinWalk {
+  int32_t box;  // its place in the list
+  int64_t bin;
+
+  template <typename T>
+  __device__ __forceinline__ void load(const BackwardBuffers<T>& b, const BandJobs& jobs, int64_t bins,
+                                       const int64_t* listed, int count, BinSteps<T>& steps) {
+#pragma unroll
+    for (int i = 0; i < kBinSteps; ++i) {
+      steps.pixel[i] = kNoPixel;
+      if (box < count) {
+        const int64_t at = listed[box] + bin;
+        steps.pixel[i] = b.argmax[at];
+        steps.grad[i] = b.grad_output[at];
+      }
+      box += jobs.step_boxes;
+      bin += jobs.step_bins;
+      if (bin >= bins) bin -= bins, ++box;
+    }
+  }
+};
+
+// Adds 32 bins, of which a lane's comes after the lower lanes'. `place` is a pixel's place in the band, beyond it for a
+// bin that sends the band nothing.
+template <typename C>
+__device__ __forceinline__ void add_bins(uint32_t place, uint32_t band_pixels, C grad, int lane, C* sums) {
+  const bool is_met = place < band_pixels;
+  // Bins that send nothing are each alone.
+  const uint32_t alike = __match_any_sync(kFullWarp, is_met ? place : band_pixels + lane);
+  const int before = __popc(alike & ((1u << lane) - 1u));
+  for (int round = 0;; ++round) {
+    if (is_met && before == round) sums[place] = sums[place] + grad;
+    __syncwarp();
+    if (!__any_sync(kFullWarp, is_met && before > round)) return;
+  }
+}
+
+// Adds the listed boxes, ascending.
+template <typename T>
+__device__ __forceinline__ void add_listed(const BackwardBuffers<T>& b, const BandJobs& jobs, int64_t bins,
+                                           const int64_t* listed, int count, int32_t first_pixel, int32_t pixels,
+                                           Compute<T>* sums) {
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  const int64_t all = count * bins;
+  BinWalk walk{bins < 32 ? lane / static_cast<int32_t>(bins) : 0, bins < 32 ? lane % static_cast<int32_t>(bins) : lane};
+  BinSteps<T> steps, next;
+  walk.load(b, jobs, bins, listed, count, next);
+  for (int64_t base = 0; base < all; base += 32 * kBinSteps) {
+    steps = next;
+    // Under way while these are added.
+    walk.load(b, jobs, bins, listed, count, next);
+#pragma unroll
+    for (int i = 0; i < kBinSteps; ++i) {
+      // Pixels before the band, and kNoPixel, wrap around to places beyond it.
+      const uint32_t place = static_cast<uint32_t>(steps.pixel[i]) - static_cast<uint32_t>(first_pixel);
+      const bool is_met = steps.pixel[i] >= 0 && place < static_cast<uint32_t>(pixels);
+      if (!__any_sync(kFullWarp, is_met)) continue;
+      add_bins(is_met ? place : static_cast<uint32_t>(pixels), static_cast<uint32_t>(pixels), widen(steps.grad[i]),
+               lane, sums);
+    }
+  }
+}
+
+template <typename T>
+__global__ void __launch_bounds__(32 * kBandWarps)
+    sum_bands(const __grid_constant__ Problem p, const __grid_constant__ BackwardBuffers<T> b, const int32_t* images,
+              const Bounds* bounds, Compute<T>* partials, const __grid_constant__ BandJobs jobs) {
+  using C = Compute<T>;
+  // Where the bins of boxes that wait to be added begin in grad_output.
+  __shared__ int64_t all_listed[kBandWarps][kMostListed];
+  extern __shared__ __align__(16) unsigned char all_sums[];
+  const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
+  int64_t* const listed = all_listed[warp];
+  C* const sums = reinterpret_cast<C*>(all_sums) + static_cast<int64_t>(warp) * jobs.pixels;
+  const int64_t bins = p.bins(), plane = p.plane();
+  for (int64_t job = grid_thread() / 32; job < jobs.all; job += grid_threads() / 32) {
+    // Bands innermost: those of a plane read the same bins.
+    const int64_t of_planes = job / jobs.bands;
+    const int64_t first_pixel = job % jobs.bands * jobs.pixels;
+    const int32_t pixels = static_cast<int32_t>(min(static_cast<int64_t>(jobs.pixels), plane - first_pixel));
+    const int64_t channel = of_planes % p.c;
+    const int32_t image = static_cast<int32_t>(of_planes / p.c % p.n);
+    const int64_t block = of_planes / p.c / p.n;
+    for (int32_t i = lane; i < pixels; i += 32) sums[i] = C(0);
+    __syncwarp();
+    const Bounds band{static_cast<int32_t>(first_pixel), static_cast<int32_t>(first_pixel + pixels - 1)};
+    const Bounds* const of_boxes = bounds + channel * p.num_rois;
+    const int64_t begin = block * p.rois_per_block;
+    const int64_t end = min(begin + p.rois_per_block, static_cast<int64_t>(p.num_rois));
+    int count = 0;
+    for (int64_t base = begin; base < end; base += kScan) {
+      uint32_t met[kScan / 32];
+#pragma unroll
+      for (int i = 0; i < kScan / 32; ++i) {
+        const int64_t r = base + 32 * i + lane;
+        // Both loads at once: neither waits for the other.
+        const int32_t of_box = r < end ? images[r] : -1;
+        const Bounds reached = r < end ? of_boxes[r] : Bounds{INT32_MAX, -1};
+        met[i] = __ballot_sync(kFullWarp, of_box == image && reached.meets(band));
+      }
+#pragma unroll
+      for (int i = 0; i < kScan / 32; ++i) {
+        if (met[i] >> lane & 1u) {
+          const int64_t r = base + 32 * i + lane;
+          listed[count + __popc(met[i] & ((1u << lane) - 1u))] = (r * p.c + channel) * bins;
+        }
+        count += __popc(met[i]);
+      }
+      // Few boxes would leave lanes idle in their last step.
+      if (count <= 32 && base + kScan < end) continue;
+      __syncwarp();
+      add_listed(b, jobs, bins, listed, count, band.least, pixels, sums);
+      count = 0;
+      __syncwarp();  // the list is read
+    }
+    const int64_t first = (static_cast<int64_t>(image) * p.c + channel) * plane + first_pixel;
+    if (partials != nullptr) {
+      for (int32_t i = lane; i < pixels; i += 32) partials[block * p.input_numel + first + i] = sums[i];
+    } else {
+      for (int32_t i = lane; i < pixels; i += 32) b.grad_input[first + i] = narrow<T>(sums[i]);
+    }
+    __syncwarp();  // the sums are read
+  }
+}
+
+constexpr int kAddThreads = 256;
+
+// Every element's partial sums, ascending.
+template <typename T>
+__global__ void __launch_bounds__(kAddThreads)
+    add_blocks(int64_t numel, int64_t blocks, const Compute<T>* partials, T* grad_input) {
+  using C = Compute<T>;
+  for (int64_t i = grid_thread(); i < numel; i += grid_threads()) {
+    C total = C(0);
+#pragma unroll 4
+    for (int64_t block = 0; block < blocks; ++block) total = total + partials[block * numel + i];
+    grad_input[i] = narrow<T>(total);
+  }
+}
+
+template <typename T>
+Status enqueue_bands(const Problem& p, const BackwardBuffers<T>& b, void* workspace, Stream stream) {
+  using C = Compute<T>;
+  const char* const name = "roi_pool_backward band kernel";
+  const BackwardScratch<C> scratch(p, workspace);
+  BARACUDA_RETURN_IF_FAILED(launch_kernel("roi_pool_backward bound kernel", bound_boxes<C>,
+                                          blocks_for(bound_jobs(p), kBoundThreads / 32), kBoundThreads, 0, stream, p,
+                                          b.rois, b.argmax, scratch.images, scratch.bounds));
+  const bool is_cut = p.blocks() > 1;
+  const BandJobs jobs = BandJobs::of<C>(p);
+  BARACUDA_RETURN_IF_FAILED(allow_shared_bytes<sum_bands<T>>(name));
+  const size_t sums_bytes = kBandWarps * static_cast<size_t>(jobs.pixels) * sizeof(C);
+  BARACUDA_RETURN_IF_FAILED(launch_kernel(name, sum_bands<T>, blocks_for(jobs.all, kBandWarps), 32 * kBandWarps,
+                                          sums_bytes, stream, p, b, scratch.images, scratch.bounds,
+                                          is_cut ? scratch.partials : nullptr, jobs));
+  if (!is_cut) return Status::kOk;
+  return launch_kernel("roi_pool_backward block kernel", add_blocks<T>, blocks_for(p.input_numel, kAddThreads),
+                       kAddThreads, 0, stream, p.input_numel, p.blocks(), scratch.partials, b.grad_input);
+}
+
+}  // namespace
+}  // namespace baracuda::roi_pool

@@ -21,6 +21,7 @@ constexpr int kScan = 4 * 32;
 constexpr int kMostListed = 32 + kScan;
 // Steps of 32 bins whose loads are under way together.
 constexpr int kBinSteps = 4;
+constexpr int kStampBits = 9;
 
 // The bands of a call. A job is a block of boxes, an image, a channel and a band of the plane.
 struct BandJobs {
@@ -53,82 +54,104 @@ struct BinSteps {
   T grad[kBinSteps];
 };
 
-// Walks the bins of the listed boxes, ascending, a lane each.
+// Walks the bins of the listed boxes, ascending, a lane each. `Index` counts bins, as in the forward.
+template <typename Index>
 struct BinWalk {
   int32_t box;  // its place in the list
-  int64_t bin;
+  Index bin;
 
   template <typename T>
-  __device__ __forceinline__ void load(const BackwardBuffers<T>& b, const BandJobs& jobs, int64_t bins,
-                                       const int64_t* listed, int count, BinSteps<T>& steps) {
+  __device__ __forceinline__ void load(const BackwardBuffers<T>& b, const BandJobs& jobs, Index bins,
+                                       const Index* listed, int count, BinSteps<T>& steps) {
 #pragma unroll
     for (int i = 0; i < kBinSteps; ++i) {
       steps.pixel[i] = kNoPixel;
       if (box < count) {
-        const int64_t at = listed[box] + bin;
+        const Index at = listed[box] + bin;
         steps.pixel[i] = b.argmax[at];
         steps.grad[i] = b.grad_output[at];
       }
       box += jobs.step_boxes;
-      bin += jobs.step_bins;
+      bin += static_cast<Index>(jobs.step_bins);
       if (bin >= bins) bin -= bins, ++box;
     }
   }
 };
 
-// Adds 32 bins, of which a lane's comes after the lower lanes'. `place` is a pixel's place in the band, beyond it for a
-// bin that sends the band nothing.
+// Tells whether two of a warp's bins may name one pixel: each stamps its pixel's slot with the step's number, and who
+// finds it there was not the first. Two pixels that share a slot are a false alarm. Asking the warp which lanes are
+// alike takes three times as long as all the rest of a step.
+struct Stamps {
+  uint32_t* slots;  // [2^kStampBits], of the warp
+  uint32_t step;
+
+  __device__ __forceinline__ bool may_clash(uint32_t place, bool is_met) {
+    ++step;
+    // The upper bits of the product differ for pixels of one column, too.
+    const uint32_t slot = place * 2654435769u >> (32 - kStampBits);
+    return __any_sync(kFullWarp, is_met && atomicExch(&slots[slot], step) == step);
+  }
+};
+
+// Adds 32 bins, of which a lane's comes after the lower lanes', where several may name one pixel.
 template <typename C>
-__device__ __forceinline__ void add_bins(uint32_t place, uint32_t band_pixels, C grad, int lane, C* sums) {
-  const bool is_met = place < band_pixels;
-  // Bins that send nothing are each alone.
-  const uint32_t alike = __match_any_sync(kFullWarp, is_met ? place : band_pixels + lane);
+__device__ __forceinline__ void add_in_turns(uint32_t place, bool is_met, C grad, int lane, C* sums) {
+  // Bins that send nothing are each alone: no place has the uppermost bit.
+  const uint32_t alike = __match_any_sync(kFullWarp, is_met ? place : 0x80000000u + lane);
   const int before = __popc(alike & ((1u << lane) - 1u));
-  for (int round = 0;; ++round) {
-    if (is_met && before == round) sums[place] = sums[place] + grad;
+  for (int turn = 0; __any_sync(kFullWarp, is_met && before >= turn); ++turn) {
+    if (is_met && before == turn) sums[place] = sums[place] + grad;
     __syncwarp();
-    if (!__any_sync(kFullWarp, is_met && before > round)) return;
   }
 }
 
-// Adds the listed boxes, ascending.
-template <typename T>
-__device__ __forceinline__ void add_listed(const BackwardBuffers<T>& b, const BandJobs& jobs, int64_t bins,
-                                           const int64_t* listed, int count, int32_t first_pixel, int32_t pixels,
-                                           Compute<T>* sums) {
+// Adds the listed boxes, ascending, to the sums of `pixels` pixels from the `first_pixel` on.
+template <typename T, typename Index>
+__device__ __forceinline__ void add_listed(const BackwardBuffers<T>& b, const BandJobs& jobs, Index bins,
+                                           const Index* listed, int count, uint32_t first_pixel, uint32_t pixels,
+                                           Stamps& stamps, Compute<T>* sums) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
-  const int64_t all = count * bins;
-  BinWalk walk{bins < 32 ? lane / static_cast<int32_t>(bins) : 0, bins < 32 ? lane % static_cast<int32_t>(bins) : lane};
+  const int few_bins = static_cast<int>(bins < 32 ? bins : 32);
+  const Index all = static_cast<Index>(count) * bins;
+  BinWalk<Index> walk{lane / few_bins, static_cast<Index>(lane % few_bins)};
   BinSteps<T> steps, next;
   walk.load(b, jobs, bins, listed, count, next);
-  for (int64_t base = 0; base < all; base += 32 * kBinSteps) {
+  for (Index base = 0; base < all; base += 32 * kBinSteps) {
     steps = next;
     // Under way while these are added.
     walk.load(b, jobs, bins, listed, count, next);
 #pragma unroll
     for (int i = 0; i < kBinSteps; ++i) {
       // Pixels before the band, and kNoPixel, wrap around to places beyond it.
-      const uint32_t place = static_cast<uint32_t>(steps.pixel[i]) - static_cast<uint32_t>(first_pixel);
-      const bool is_met = steps.pixel[i] >= 0 && place < static_cast<uint32_t>(pixels);
-      if (!__any_sync(kFullWarp, is_met)) continue;
-      add_bins(is_met ? place : static_cast<uint32_t>(pixels), static_cast<uint32_t>(pixels), widen(steps.grad[i]),
-               lane, sums);
+      const uint32_t place = static_cast<uint32_t>(steps.pixel[i]) - first_pixel;
+      const bool is_met = place < pixels;
+      const Compute<T> grad = widen(steps.grad[i]);
+      if (stamps.may_clash(place, is_met)) {
+        add_in_turns(place, is_met, grad, lane, sums);
+      } else {
+        if (is_met) sums[place] = sums[place] + grad;
+        __syncwarp();
+      }
     }
   }
 }
 
-template <typename T>
+template <typename T, typename Index>
 __global__ void __launch_bounds__(32 * kBandWarps)
     sum_bands(const __grid_constant__ Problem p, const __grid_constant__ BackwardBuffers<T> b, const int32_t* images,
               const Bounds* bounds, Compute<T>* partials, const __grid_constant__ BandJobs jobs) {
   using C = Compute<T>;
   // Where the bins of boxes that wait to be added begin in grad_output.
-  __shared__ int64_t all_listed[kBandWarps][kMostListed];
+  __shared__ Index all_listed[kBandWarps][kMostListed];
+  __shared__ uint32_t all_slots[kBandWarps][1 << kStampBits];
   extern __shared__ __align__(16) unsigned char all_sums[];
   const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
-  int64_t* const listed = all_listed[warp];
+  Index* const listed = all_listed[warp];
   C* const sums = reinterpret_cast<C*>(all_sums) + static_cast<int64_t>(warp) * jobs.pixels;
-  const int64_t bins = p.bins(), plane = p.plane();
+  Stamps stamps{all_slots[warp], 0};
+  for (int i = lane; i < 1 << kStampBits; i += 32) stamps.slots[i] = 0;
+  const Index bins = static_cast<Index>(p.bins());
+  const int64_t plane = p.plane();
   for (int64_t job = grid_thread() / 32; job < jobs.all; job += grid_threads() / 32) {
     // Bands innermost: those of a plane read the same bins.
     const int64_t of_planes = job / jobs.bands;
@@ -158,14 +181,15 @@ __global__ void __launch_bounds__(32 * kBandWarps)
       for (int i = 0; i < kScan / 32; ++i) {
         if (met[i] >> lane & 1u) {
           const int64_t r = base + 32 * i + lane;
-          listed[count + __popc(met[i] & ((1u << lane) - 1u))] = (r * p.c + channel) * bins;
+          listed[count + __popc(met[i] & ((1u << lane) - 1u))] = static_cast<Index>(r * p.c + channel) * bins;
         }
         count += __popc(met[i]);
       }
       // Few boxes would leave lanes idle in their last step.
       if (count <= 32 && base + kScan < end) continue;
       __syncwarp();
-      add_listed(b, jobs, bins, listed, count, band.least, pixels, sums);
+      add_listed(b, jobs, bins, listed, count, static_cast<uint32_t>(band.least), static_cast<uint32_t>(pixels),
+                 stamps, sums);
       count = 0;
       __syncwarp();  // the list is read
     }
@@ -177,6 +201,18 @@ __global__ void __launch_bounds__(32 * kBandWarps)
     }
     __syncwarp();  // the sums are read
   }
+}
+
+template <typename T, typename Index>
+Status launch_bands(const Problem& p, const BackwardBuffers<T>& b, const BackwardScratch<Compute<T>>& scratch,
+                    Compute<T>* partials, Stream stream) {
+  const char* const name = "roi_pool_backward band kernel";
+  const BandJobs jobs = BandJobs::of<Compute<T>>(p);
+  const size_t sums_bytes = kBandWarps * static_cast<size_t>(jobs.pixels) * sizeof(Compute<T>);
+  constexpr auto kKernel = sum_bands<T, Index>;
+  BARACUDA_RETURN_IF_FAILED(allow_shared_bytes<kKernel>(name));
+  return launch_kernel(name, kKernel, blocks_for(jobs.all, kBandWarps), 32 * kBandWarps, sums_bytes, stream, p, b,
+                       scratch.images, scratch.bounds, partials, jobs);
 }
 
 constexpr int kAddThreads = 256;
@@ -194,21 +230,15 @@ __global__ void __launch_bounds__(kAddThreads)
   }
 }
 
-template <typename T>
+template <typename T, typename Index>
 Status enqueue_bands(const Problem& p, const BackwardBuffers<T>& b, void* workspace, Stream stream) {
   using C = Compute<T>;
-  const char* const name = "roi_pool_backward band kernel";
   const BackwardScratch<C> scratch(p, workspace);
   BARACUDA_RETURN_IF_FAILED(launch_kernel("roi_pool_backward bound kernel", bound_boxes<C>,
                                           blocks_for(bound_jobs(p), kBoundThreads / 32), kBoundThreads, 0, stream, p,
                                           b.rois, b.argmax, scratch.images, scratch.bounds));
   const bool is_cut = p.blocks() > 1;
-  const BandJobs jobs = BandJobs::of<C>(p);
-  BARACUDA_RETURN_IF_FAILED(allow_shared_bytes<sum_bands<T>>(name));
-  const size_t sums_bytes = kBandWarps * static_cast<size_t>(jobs.pixels) * sizeof(C);
-  BARACUDA_RETURN_IF_FAILED(launch_kernel(name, sum_bands<T>, blocks_for(jobs.all, kBandWarps), 32 * kBandWarps,
-                                          sums_bytes, stream, p, b, scratch.images, scratch.bounds,
-                                          is_cut ? scratch.partials : nullptr, jobs));
+  BARACUDA_RETURN_IF_FAILED((launch_bands<T, Index>(p, b, scratch, is_cut ? scratch.partials : nullptr, stream)));
   if (!is_cut) return Status::kOk;
   return launch_kernel("roi_pool_backward block kernel", add_blocks<T>, blocks_for(p.input_numel, kAddThreads),
                        kAddThreads, 0, stream, p.input_numel, p.blocks(), scratch.partials, b.grad_input);

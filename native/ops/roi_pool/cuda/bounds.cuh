@@ -72,11 +72,7 @@ __global__ void __launch_bounds__(kBoundThreads)
     }
 #pragma unroll
     for (int k = 0; k < kBoundChannels; ++k) {
-#pragma unroll
-      for (int other = 16; other > 0; other /= 2) {
-        found[k].least = min(found[k].least, __shfl_xor_sync(kFullWarp, found[k].least, other));
-        found[k].most = max(found[k].most, __shfl_xor_sync(kFullWarp, found[k].most, other));
-      }
+      found[k] = {least_of_warp(found[k].least), most_of_warp(found[k].most)};
       if (lane == k && channel + k < p.c) bounds[static_cast<int64_t>(channel + k) * p.num_rois + r] = found[k];
     }
   }

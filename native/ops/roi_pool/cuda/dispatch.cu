@@ -7,7 +7,8 @@
 //
 //   backward path  calls                        code
 //   zeros          without bins                 core/cuda_zeros.cuh
-//   bands          all                          bounds.cuh, then bands.cuh
+//   bands of few   fewer than 2^31 bins         bounds.cuh, then bands.cuh, indices of 32 bits
+//   bands          all                          the same, indices of 64 bits
 #include "core/cuda_zeros.cuh"
 #include "core/paths.h"
 #include "ops/roi_pool/cuda/bands.cuh"
@@ -48,10 +49,18 @@ struct ZerosPath {
 };
 
 template <typename T>
+struct BandsOfFewPath {
+  static const char* name() { return "bands of few"; }
+  const BackwardRequest<T>& call;
+  bool can() const { return call.p.output_numel <= INT32_MAX; }
+  Status enqueue() const { return enqueue_bands<T, uint32_t>(call.p, call.b, call.workspace, call.stream); }
+};
+
+template <typename T>
 struct BandsPath {
   static const char* name() { return "bands"; }
   const BackwardRequest<T>& call;
-  Status enqueue() const { return enqueue_bands(call.p, call.b, call.workspace, call.stream); }
+  Status enqueue() const { return enqueue_bands<T, int64_t>(call.p, call.b, call.workspace, call.stream); }
 };
 
 template <typename T>
@@ -61,7 +70,7 @@ Status run(const Problem& p, const ForwardBuffers<T>& b, void* workspace, Stream
 
 template <typename T>
 Status run(const Problem& p, const BackwardBuffers<T>& b, void* workspace, Stream stream) {
-  return Paths<ZerosPath<T>, BandsPath<T>>::enqueue(BackwardRequest<T>{p, b, workspace, stream});
+  return Paths<ZerosPath<T>, BandsOfFewPath<T>, BandsPath<T>>::enqueue(BackwardRequest<T>{p, b, workspace, stream});
 }
 
 template <typename T>

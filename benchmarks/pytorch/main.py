@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import re
 import secrets
 import select
@@ -32,6 +33,8 @@ _GPU_REPEATS, _CPU_REPEATS = 21, 5
 _LIMIT = 360.0
 # Seconds without which no row and no program begins.
 _ROW_SECONDS, _PROGRAM_SECONDS = 5.0, 20.0
+# How long a worker may take to end.
+_END_SECONDS = 10.0
 
 
 class LostError(Exception):
@@ -51,18 +54,24 @@ class WorkerProcess:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._end()
+        self._end(_END_SECONDS)
 
-    def _end(self) -> None:
+    def _end(self, seconds: float) -> None:
+        """End the process, which has so long to end by itself."""
         if self._process is not None:
-            self._process.kill()
-            self._process.communicate()
+            try:
+                self._process.communicate(timeout=seconds)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.communicate()
             self._process = None
 
     def _pipes(self) -> tuple[IO[bytes], IO[bytes]]:
         if self._process is None:
             command = [sys.executable, str(_START), "--worker", json.dumps(self._work)]
-            self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+            # What cuBLAS is asked for with the flag, and here without it, too.
+            environ = {"CUBLAS_WORKSPACE_CONFIG": ":4096:8", **os.environ}
+            self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environ)
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         return self._process.stdin, self._process.stdout
@@ -78,7 +87,7 @@ class WorkerProcess:
             ready = [answers]
         line = answers.readline() if ready else b""
         if not line:
-            self._end()
+            self._end(0)
             raise LostError("its process ended" if ready else f"not done within {seconds:.0f} s")
         return json.loads(line)
 

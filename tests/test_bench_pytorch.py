@@ -47,6 +47,14 @@ def device_place() -> DevicePlace:
 
 
 @pytest.fixture
+def device(backend: str, torch: ModuleType) -> str:
+    """A backend that this torch has, too."""
+    if backend == "cuda" and not torch.cuda.is_available():
+        pytest.skip("no CUDA")
+    return backend
+
+
+@pytest.fixture
 def worker(torch: ModuleType, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
     """The worker's module, with nothing left of what it sets."""
     from benchmarks.pytorch import worker
@@ -68,13 +76,13 @@ def worker(torch: ModuleType, monkeypatch: pytest.MonkeyPatch) -> Iterator[Modul
     torch.use_deterministic_algorithms(False)
 
 
-def work(worker: ModuleType, role: str, backend: str) -> Any:
-    return worker.Worker(worker.Work(role, backend, 1, 5, True))
+def work(worker: ModuleType, role: str, device: str) -> Any:
+    return worker.Worker(worker.Work(role, device, 1, 5, True))
 
 
 @pytest.mark.parametrize("row", HERE, ids=lambda row: row.name)
-def test_row_is_ours_and_right(row: Row, backend: str, worker: ModuleType) -> None:
-    runs = work(worker, "ours", backend).rows(row, compiled=False)
+def test_row_is_ours_and_right(row: Row, device: str, worker: ModuleType) -> None:
+    runs = work(worker, "ours", device).rows(row, compiled=False)
     found = RowResult(row.name, runs)
     assert set(runs) == {"ours", "ours_flag"}
     assert not found.faults
@@ -87,28 +95,28 @@ def test_row_is_ours_and_right(row: Row, backend: str, worker: ModuleType) -> No
     json.dumps(results.asdict(found))  # no number of another kind
 
 
-def test_pytorchs_own_calls(backend: str, worker: ModuleType) -> None:
+def test_pytorchs_own_calls(device: str, worker: ModuleType) -> None:
     row = next(row for row in ROWS if row.host == "grid_sample")
-    found = RowResult(row.name, work(worker, "pytorch", backend).rows(row, compiled=False))
+    found = RowResult(row.name, work(worker, "pytorch", device).rows(row, compiled=False))
     assert set(found.runs) == {"pytorch", "flag"}
     assert found.runs["pytorch"].forward is not None
     assert found.runs["pytorch"].taken == {"forward": [], "backward": []}
-    assert found.runs["flag"].note == ("raises (grid_sampler_2d_backward_cuda)" if backend == "cuda" else "")
+    assert found.runs["flag"].note == ("raises (grid_sampler_2d_backward_cuda)" if device == "cuda" else "")
 
 
 @pytest.mark.parametrize("host", ["index_add", "gather of rows"])
-def test_compiled_rows_have_the_eager_bits(host: str, backend: str, worker: ModuleType) -> None:
+def test_compiled_rows_have_the_eager_bits(host: str, device: str, worker: ModuleType) -> None:
     row = next(row for row in ROWS if row.host == host)
-    found = RowResult(row.name, work(worker, "ours", backend).rows(row, compiled=True))
+    found = RowResult(row.name, work(worker, "ours", device).rows(row, compiled=True))
     assert set(found.runs) == {"ours_compiled"}
     assert not found.faults
     assert found.runs["ours_compiled"].as_eager is True
 
 
 @pytest.mark.parametrize("role", ["pytorch", "ours"])
-def test_host_costs(role: str, backend: str, worker: ModuleType) -> None:
+def test_host_costs(role: str, device: str, worker: ModuleType) -> None:
     row = next(row for row in ROWS if row.host == "index_add")
-    found = work(worker, role, backend).host(row)
+    found = work(worker, role, device).host(row)
     way = "pytorch" if role == "pytorch" else "native" if worker.has_native_route() else "python"
     assert (found.name, found.notes, set(found.forward), set(found.both)) == ("index_add", {}, {way}, {way})
 

@@ -456,6 +456,23 @@ def test_compiled_programs_have_the_same_bits(device: str, rng: np.random.Genera
         assert same(one, other)
 
 
+def test_a_compiled_gradient_keeps_its_promised_strides(device: str, rng: np.random.Generator) -> None:
+    """PyTorch's own gradient of affine_grid is a transposed tensor, ours is not."""
+    theta = fresh(rng, (2, 2, 3), torch.float32, device).requires_grad_()
+    weights = fresh(rng, (2, 6, 5, 2), torch.float32, device)
+
+    def gradient(grid: Callable[..., Any]) -> Any:
+        return torch.autograd.grad(grid(theta), theta, weights)[0]
+
+    def grid(theta: Any) -> Any:
+        return functional.affine_grid(theta, [2, 1, 6, 5], align_corners=False)
+
+    with pybaracuda.torch.install(), Hits("aten::affine_grid_generator_backward"):
+        eager = gradient(grid)
+        with Hits("aten::affine_grid_generator_backward"):
+            assert same(gradient(torch.compile(grid, fullgraph=True)), eager)
+
+
 PROGRAM = """
 import sys
 import torch

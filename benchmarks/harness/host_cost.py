@@ -24,7 +24,7 @@ _N, _C, _H, _W = 1, 1, 4, 4
 _BOUND_LIMIT, _RUN_LIMIT, _NUMPY_LIMIT, _TORCH_LIMIT = 2.0, 4.0, 10.0, 12.0
 
 
-def _samples(calls: Sequence[Callable[[], Any]], wait: Callable[[], None]) -> list[list[float]]:
+def samples(calls: Sequence[Callable[[], Any]], wait: Callable[[], None]) -> list[list[float]]:
     """Seconds of one call in each batch, in turns; a device's queue is emptied between batches, outside the clock."""
     found: list[list[float]] = [[] for _ in calls]
     for _ in range(_BATCHES + 1):
@@ -61,11 +61,11 @@ def measure(place: Place, frameworks: list[Framework]) -> Iterator[HostResult]:
     function, block = plan.kernel.function, bound._block
 
     def result(name: str, call: Callable[[], Any], limit: float) -> HostResult:
-        timed, bare = _samples([call, lambda: function(block)], place.wait)
+        timed, bare = samples([call, lambda: function(block)], place.wait)
         return HostResult(name, summary(timed), summary(bare).us, limit)
 
     def alone(name: str, call: Callable[[], Any], note: str) -> HostResult:
-        (timed,) = _samples([call], place.wait)
+        (timed,) = samples([call], place.wait)
         return HostResult(name, summary(timed), note=note)
 
     yield result("plan.bind(...), called again", bound, _BOUND_LIMIT)

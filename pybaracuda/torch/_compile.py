@@ -25,7 +25,9 @@ __all__ = ["decompositions", "route_compiler"]
 _TABLE = "torch._inductor.decomposition"
 # Imports the table and insists, while it is imported, that some of our operators are not in it.
 _LAST_READER = "torch._inductor.lowering"
-_TAG = f"|pybaracuda-{ABI_HASH:016x}"
+# Counts up when compiled code would rely on something else, so that code in a cache on disk is not used for it.
+_PROMISES = 2
+_TAG = f"|pybaracuda-{ABI_HASH:016x}-{_PROMISES}"
 # What a functional program has instead of an operator that writes into an operand.
 _FUNCTIONAL = {"aten::_index_put_impl_": "aten::index_put"}
 
@@ -43,6 +45,10 @@ def _overload(operator: str) -> Any:
     return getattr(packet, overload or "default", None)
 
 
+def _contiguous(answer: Any) -> Any:
+    return None if answer is None else answer.contiguous()
+
+
 @cache
 def _opaque(operator: str) -> Any:
     """Define the operator of ours that calls another one as it is, so that no compiler takes that apart."""
@@ -56,7 +62,10 @@ def _opaque(operator: str) -> Any:
     _library.define(f"{name}({arguments}", tags=(torch.Tag.pt2_compliant_tag,))
 
     def call(*args: Any, **kwargs: Any) -> Any:
-        return original(*args, **kwargs)
+        # Compiled code relies on the strides that it was promised, and PyTorch's kernels have others than ours here and
+        # there: the gradient of affine_grid is a transposed tensor.
+        answer = original(*args, **kwargs)
+        return _contiguous(answer) if isinstance(answer, torch.Tensor) else tuple(map(_contiguous, answer))
 
     _library.impl(name, call, "CompositeExplicitAutograd")
     torch.library.register_fake(f"pybaracuda::{name}", call, lib=_library)

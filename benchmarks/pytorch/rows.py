@@ -1,0 +1,201 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The calls of PyTorch that are timed: their sizes, their data, and a tiny problem of each for the host's cost."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from benchmarks.operators.grid_sample import smooth_grid
+
+
+class Problem(NamedTuple):
+    """A function of tensors that takes gradients, and these."""
+
+    function: Callable[..., Any]
+    leaves: list[Any]
+
+
+class Data:
+    """Fresh random tensors on a device; the same seed gives the same ones."""
+
+    def __init__(self, torch: Any, device: str, seed: int) -> None:
+        self.torch, self.device = torch, device
+        self.numpy = np.random.default_rng(seed)
+        self._generator = torch.Generator(device).manual_seed(seed)
+
+    def leaf(self, *shape: int) -> Any:
+        """Standard normal numbers that take a gradient."""
+        return self.normal(*shape).requires_grad_()
+
+    def normal(self, *shape: int) -> Any:
+        """Standard normal numbers."""
+        return self.torch.randn(shape, generator=self._generator, device=self.device)
+
+    def ids(self, count: int, below: int) -> Any:
+        """Integers that are equally likely."""
+        return self.torch.randint(0, below, (count,), generator=self._generator, device=self.device)
+
+    def put(self, array: Any) -> Any:
+        """An array of NumPy's in float32."""
+        return self.torch.from_numpy(array.astype(np.float32)).to(self.device)
+
+
+Build = Callable[[Data], Problem]
+
+
+@dataclass(frozen=True)
+class Row:
+    """One call; `tiny` is the same with sizes that take no time, which `host` names in the table of the host's costs.
+
+    Rows without it differ from another in data alone. `needs` is a module beside torch that has the operator;
+    `compiled` says whether compiled programs call our kernels, too.
+    """
+
+    name: str
+    build: Build
+    tiny: Build
+    host: str = ""
+    needs: str = ""
+    compiled: bool = True
+
+
+def _pad(shape: Sequence[int], pads: int, mode: str, data: Data) -> Problem:
+    pad = importlib.import_module("torch.nn.functional").pad
+    widths = [pads] * 2 * (len(shape) - 2)
+    return Problem(lambda x: pad(x, widths, mode), [data.leaf(*shape)])
+
+
+def _grid_sample(shape: tuple[int, int, int, int], is_smooth: bool, data: Data) -> Problem:
+    sample = importlib.import_module("torch.nn.functional").grid_sample
+    n, _, h, w = shape
+    grid = smooth_grid(n, h, w, data.numpy) if is_smooth else data.numpy.uniform(-1, 1, (n, h, w, 2))
+    call = partial(sample, mode="bilinear", padding_mode="zeros", align_corners=False)
+    return Problem(call, [data.leaf(*shape), data.put(grid).requires_grad_()])
+
+
+def _affine_grid(n: int, size: int, data: Data) -> Problem:
+    affine = importlib.import_module("torch.nn.functional").affine_grid
+    return Problem(lambda theta: affine(theta, [n, 1, size, size], align_corners=False), [data.leaf(n, 2, 3)])
+
+
+def _scatter_reduce(reduce: str, rows: int, columns: int, data: Data) -> Problem:
+    segments = -(-rows // 10)
+    index = data.ids(rows, segments)[:, None].expand(-1, columns)
+    given, source = data.leaf(segments, columns), data.leaf(rows, columns)
+    if reduce == "prod":
+        # Products of standard normal numbers would soon be zero.
+        source = (1 + source.detach() / 16).requires_grad_()
+    return Problem(lambda given, source: given.scatter_reduce(0, index, source, reduce), [given, source])
+
+
+def _scatter_add(rows: int, columns: int, data: Data) -> Problem:
+    index = data.ids(rows, -(-rows // 10))[:, None].expand(-1, columns)
+    leaves = [data.leaf(-(-rows // 10), columns), data.leaf(rows, columns)]
+    return Problem(lambda given, source: given.scatter_add(0, index, source), leaves)
+
+
+def _index_add(rows: int, columns: int, data: Data) -> Problem:
+    index = data.ids(rows, -(-rows // 10))
+    leaves = [data.leaf(-(-rows // 10), columns), data.leaf(rows, columns)]
+    return Problem(lambda given, source: given.index_add(0, index, source), leaves)
+
+
+def _index_put(rows: int, columns: int, data: Data) -> Problem:
+    index = data.ids(rows, -(-rows // 10))
+    leaves = [data.leaf(-(-rows // 10), columns), data.leaf(rows, columns)]
+    return Problem(lambda given, source: given.index_put((index,), source, accumulate=True), leaves)
+
+
+def _index_select(rows: int, columns: int, data: Data) -> Problem:
+    index = data.ids(rows, -(-rows // 10))
+    return Problem(lambda table: table.index_select(0, index), [data.leaf(-(-rows // 10), columns)])
+
+
+def _gather(rows: int, columns: int, data: Data) -> Problem:
+    index = data.ids(rows, -(-rows // 10))[:, None].expand(-1, columns)
+    return Problem(lambda table: table.gather(0, index), [data.leaf(-(-rows // 10), columns)])
+
+
+def _embedding(words: int, columns: int, count: int, data: Data) -> Problem:
+    embedding = importlib.import_module("torch.nn.functional").embedding
+    index = data.ids(count, words)
+    return Problem(lambda table: embedding(index, table), [data.leaf(words, columns)])
+
+
+def _segment_reduce(reduce: str, rows: int, columns: int, data: Data) -> Problem:
+    segments = -(-rows // 10)
+    lengths = data.torch.bincount(data.ids(rows, segments), minlength=segments)
+    # PyTorch would read the lengths back to check them, and wait.
+    call = partial(data.torch.segment_reduce, reduce=reduce, lengths=lengths, axis=0, unsafe=True)
+    return Problem(call, [data.leaf(rows, columns)])
+
+
+def _pooled(name: str, shape: tuple[int, int, int, int], boxes: int, data: Data) -> Problem:
+    """Boxes inside the image, sides of 16 to 224 of its pixels, uniformly on a logarithmic axis, at a scale of 1/4."""
+    pool = getattr(importlib.import_module("torchvision.ops"), name)
+    n, _, h, w = shape
+    extent = 4 * np.array([w, h])
+    sides = np.minimum(np.exp(data.numpy.uniform(np.log(16), np.log(224), (boxes, 2))), extent)
+    corners = data.numpy.uniform(0, 1, (boxes, 2)) * (extent - sides)
+    rois = data.put(np.concatenate([data.numpy.integers(0, n, (boxes, 1)), corners, corners + sides], 1))
+    options = {"sampling_ratio": 2, "aligned": False} if name == "roi_align" else {}
+    call = partial(pool, output_size=7, spatial_scale=0.25, **options)
+    return Problem(lambda x: call(x, rois), [data.leaf(*shape)])
+
+
+_MANY, _FEW, _WIDE = 1_000_000, 100_000, 64
+_IMAGES = {1: (16, 64, 16384), 2: (16, 64, 128, 128), 3: (2, 32, 32, 64, 64)}
+_MAP = (2, 256, 200, 304)
+
+
+def _pad_row(name: str, mode: str, axes: int, pads: int) -> Row:
+    sizes = _IMAGES[axes]
+    text = f"{name} {pads}, {'x'.join(map(str, sizes))}"
+    return Row(
+        text,
+        partial(_pad, sizes, pads, mode),
+        partial(_pad, (1, 1, *[4] * axes), 1, mode),
+        name,
+        compiled=mode != "constant",
+    )
+
+
+def _of_rows(name: str, build: Callable[..., Problem], rows: int = _MANY) -> Row:
+    return Row(f"{name} {rows:,} x {_WIDE}", partial(build, rows, _WIDE), partial(build, 16, 4), name)
+
+
+def _rows() -> Iterator[Row]:
+    for text, is_smooth in (("random", False), ("smooth", True)):
+        whole, tiny = (partial(_grid_sample, shape, is_smooth) for shape in ((4, 64, 256, 256), (1, 1, 4, 4)))
+        yield Row(f"grid_sample 2d bilinear zeros 4x64x256x256 {text}", whole, tiny, "" if is_smooth else "grid_sample")
+    yield Row("affine_grid 16x512x512", partial(_affine_grid, 16, 512), partial(_affine_grid, 1, 4), "affine_grid")
+    for axes, pads in ((1, 3), (2, 3), (3, 1)):
+        yield _pad_row(f"reflection_pad{axes}d", "reflect", axes, pads)
+    for axes, pads in ((1, 3), (2, 3), (3, 1)):
+        yield _pad_row(f"replication_pad{axes}d", "replicate", axes, pads)
+    yield _pad_row("constant_pad_nd", "constant", 2, 3)
+    for reduce in ("sum", "prod", "mean", "amax", "amin"):
+        rows = _FEW if reduce == "prod" else _MANY
+        yield _of_rows(f"scatter_reduce {reduce}", partial(_scatter_reduce, reduce), rows)
+    yield _of_rows("scatter_add of rows", _scatter_add)
+    yield _of_rows("index_add", _index_add)
+    yield _of_rows("index_put accumulate", _index_put)
+    yield _of_rows("index_select", _index_select)
+    yield _of_rows("gather of rows", _gather)
+    whole, tiny = partial(_embedding, 50_000, 256, 200_000), partial(_embedding, 8, 4, 16)
+    yield Row("embedding 50,000 x 256, 200,000 ids", whole, tiny, "embedding")
+    for reduce in ("sum", "max"):
+        yield _of_rows(f"segment_reduce {reduce}", partial(_segment_reduce, reduce))
+    for name in ("roi_align", "roi_pool"):
+        whole, tiny = partial(_pooled, name, _MAP, 1024), partial(_pooled, name, (1, 1, 8, 8), 2)
+        text = f"torchvision {name} 7x7, N2 C256 200x304, 1024 boxes"
+        yield Row(text, whole, tiny, name, needs="torchvision")
+
+
+ROWS = tuple(_rows())

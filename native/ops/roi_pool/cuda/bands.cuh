@@ -3,6 +3,7 @@
 // bins that may send it something, in order; then the sums of the blocks of boxes are added, where there are several.
 #pragma once
 
+#include "core/cuda_division.cuh"
 #include "core/cuda_launch.cuh"
 #include "core/cuda_warp.cuh"
 #include "ops/roi_pool/cuda/bounds.cuh"
@@ -154,12 +155,12 @@ __global__ void __launch_bounds__(32 * kBandWarps)
   const int64_t plane = p.plane();
   for (int64_t job = grid_thread() / 32; job < jobs.all; job += grid_threads() / 32) {
     // Bands innermost: those of a plane read the same bins.
-    const int64_t of_planes = job / jobs.bands;
-    const int64_t first_pixel = job % jobs.bands * jobs.pixels;
+    const Division of_plane(job, jobs.bands), of_image(of_plane.quotient, p.c), of_block(of_image.quotient, p.n);
+    const int64_t first_pixel = of_plane.remainder * jobs.pixels;
     const int32_t pixels = static_cast<int32_t>(min(static_cast<int64_t>(jobs.pixels), plane - first_pixel));
-    const int64_t channel = of_planes % p.c;
-    const int32_t image = static_cast<int32_t>(of_planes / p.c % p.n);
-    const int64_t block = of_planes / p.c / p.n;
+    const int64_t channel = of_image.remainder;
+    const int32_t image = static_cast<int32_t>(of_block.remainder);
+    const int64_t block = of_block.quotient;
     for (int32_t i = lane; i < pixels; i += 32) sums[i] = C(0);
     __syncwarp();
     const Bounds band{static_cast<int32_t>(first_pixel), static_cast<int32_t>(first_pixel + pixels - 1)};

@@ -3,6 +3,7 @@
 // send it something, without looking at their bins.
 #pragma once
 
+#include "core/cuda_division.cuh"
 #include "core/cuda_launch.cuh"
 #include "core/cuda_warp.cuh"
 #include "core/workspace.h"
@@ -52,8 +53,9 @@ __global__ void __launch_bounds__(kBoundThreads)
   const int64_t bins = p.bins(), groups = ceil_div(p.c, kBoundChannels), all = groups * p.num_rois;
   const int32_t pixels = static_cast<int32_t>(p.plane());
   for (int64_t job = grid_thread() / 32; job < all; job += grid_threads() / 32) {
-    const int64_t r = job / groups;
-    const int32_t channel = static_cast<int32_t>(job % groups) * kBoundChannels;
+    const Division box(job, groups);
+    const int64_t r = box.quotient;
+    const int32_t channel = static_cast<int32_t>(box.remainder) * kBoundChannels;
     const int32_t image = image_of(rois[5 * r], p.n);
     if (channel == 0 && lane == 0) images[r] = image;
     Bounds found[kBoundChannels];

@@ -162,6 +162,7 @@ class Bench:
         self.result = Result(
             {
                 **origin.describe(self._place, repeat, {}, []),
+                "sections": options.sections,
                 "limit": options.limit,
                 "not_run": [],
             }
@@ -265,7 +266,8 @@ class Bench:
             if variant.name != "flag" and self._begins("profile", variant.name, _PROGRAM_SECONDS):
                 path = folder / f"profile-{variant.name}.txt"
                 found = training.run(variant, sizes, self._left(), path)
-                print(f"profile: {found.note or path}", flush=True)
+                head = found.note or path.read_text(encoding="utf-8").partition("\n---")[0]
+                print(f"profile, {variant.name}: {head}", flush=True)
 
     def run(self) -> int:
         """Measure what was asked for; 0 if everything was right, or 1."""

@@ -245,6 +245,11 @@ class Library:
         return from_status(status, symbol, text, needed=needed, got=got)
 
     @property
+    def native(self) -> ctypes.CDLL:
+        """The library as ctypes has it."""
+        return self._native
+
+    @property
     def version(self) -> str:
         """The library's own version."""
         return str(getattr(self._native, PREFIX + "version")().decode())

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import torch
 
 from .._errors import BaracudaError
-from . import _diversions
+from . import _diversions, _native
 from ._compile import route_compiler
 from ._deterministic import Deterministic
 from ._imports import forget_import, when_imported
@@ -59,14 +59,16 @@ class _Override:
     """
 
     def __init__(self, route: Route, device: str) -> None:
-        self.holders = 0
+        self._holders = 0
         self._route = route
+        self._device = device
         self._key = _KEYS[device]
         self._count = _counts.setdefault((route.operator, device), _Count())
         self._place()
 
     def _place(self) -> None:
         self._original = torch.library.get_kernel(self._route.operator, self._key)
+        kernel = self._kernel()
         # A library for each kernel, since one can only be taken away as a whole.
         library = torch.library.Library(self._route.namespace, "IMPL", self._key)
         options: dict[str, Any] = {"with_keyset": True}
@@ -75,10 +77,24 @@ class _Override:
         with warnings.catch_warnings():
             # That a kernel is replaced is what the user asked for.
             warnings.filterwarnings("ignore", message=r"(?s).*Overriding a previously registered kernel")
-            library.impl(self._route.name, self._kernel(), self._key, **options)
+            library.impl(self._route.name, kernel, self._key, **options)
         self._library = library
+        self._native = _native.Entry(self._route.operator, self._device, kernel)
+        self._native.hold(self._holders > 0)
+
+    @property
+    def holders(self) -> int:
+        """How many installations want it."""
+        return self._holders
+
+    @holders.setter
+    def holders(self, count: int) -> None:
+        self._holders = count
+        self._native.hold(count > 0)
 
     def remove(self) -> None:
+        # The last that came first.
+        self._native.remove()
         self._library._destroy()
 
     def _kernel(self) -> Callable[..., Any]:
@@ -86,7 +102,7 @@ class _Override:
         refusal, run = route.refusal, route.run
 
         def kernel(keys: Any, *args: Any, **kwargs: Any) -> Any:
-            if not self.holders:
+            if not self._holders:
                 return self._call_original(keys, args, kwargs)
             reason = refusal(*args, **kwargs)
             if reason:
@@ -100,6 +116,7 @@ class _Override:
                     f'pybaracuda.torch.install(exclude=["{route.group}"]) leaves this operator to PyTorch.'
                 ) from error
             count.ours += 1
+            self._native.hand_over()
             return answer
 
         return kernel
@@ -112,7 +129,7 @@ class _Override:
                 raise
         # Somebody installed below us and went away: what is there now is found anew.
         with _lock:
-            self._library._destroy()
+            self.remove()
             self._place()
         return self._original.call_boxed(keys, *args, **kwargs)
 
@@ -297,5 +314,6 @@ def lines() -> list[Line]:
     found = []
     for (operator, device), count in sorted(_counts.items()):
         fallbacks = dict(count.fallbacks.most_common())
-        found.append(Line(operator, device, count.ours + sum(fallbacks.values()), count.ours, fallbacks))
+        ours = count.ours + _native.taken(operator, device)
+        found.append(Line(operator, device, ours + sum(fallbacks.values()), ours, fallbacks))
     return found

@@ -34,11 +34,39 @@ class Place {
   void* stream_ = nullptr;
 };
 
-// How a C function is called that takes such numbers and then pointers.
+// A GPU's scratch from PyTorch's allocator, free for later work of the same stream as soon as this object ends. Memory
+// alone where PyTorch gives it: new tensors are filled under PyTorch's deterministic flag.
+class Scratch {
+ public:
+  Scratch(size_t bytes, const View& like) {
+    if (bytes == 0) return;
+    if (shim.aoti_torch_cuda_caching_allocator_raw_alloc != nullptr &&
+        shim.aoti_torch_cuda_caching_allocator_raw_delete != nullptr) {
+      is_there_ = shim.aoti_torch_cuda_caching_allocator_raw_alloc(bytes, &memory_) == 0;
+      return;
+    }
+    const int64_t size = static_cast<int64_t>(bytes);
+    is_there_ = bytes <= static_cast<size_t>(INT64_MAX);
+    if (is_there_) tensor_ = Owned::empty(1, &size, shim.aoti_torch_dtype_uint8(), like);
+    is_there_ = is_there_ && tensor_;
+  }
+  Scratch(const Scratch&) = delete;
+  Scratch& operator=(const Scratch&) = delete;
+  ~Scratch() {
+    if (memory_ != nullptr) shim.aoti_torch_cuda_caching_allocator_raw_delete(memory_);
+  }
+  bool is_there() const { return is_there_; }
+  void* data() const { return tensor_ ? tensor_.data() : memory_; }
+
+ private:
+  bool is_there_ = true;
+  void* memory_ = nullptr;
+  Owned tensor_;
+};
+
+// How a C function is called that takes such numbers and then pointers. On the host it takes its own scratch.
 template <typename... Scalars>
 struct Numbers {
-  // On a GPU its scratch is PyTorch's, which is free for later work of the same stream at once; on the host the
-  // function takes its own.
   template <typename... Pointers>
   static bool run(const Functions& functions, const View& like, const Place& place, Scalars... scalars,
                   Pointers... pointers) {
@@ -47,14 +75,8 @@ struct Numbers {
     const auto call = reinterpret_cast<Run>(functions.run);
     if (!place.is_cuda()) return call(scalars..., pointers..., nullptr, 0, nullptr) == 0;
     const size_t bytes = reinterpret_cast<Size>(functions.workspace_size)(scalars...);
-    Owned scratch;
-    if (bytes > 0) {
-      if (bytes > static_cast<size_t>(INT64_MAX)) return false;
-      const int64_t size = static_cast<int64_t>(bytes);
-      scratch = Owned::empty(1, &size, shim.aoti_torch_dtype_uint8(), like);
-      if (!scratch) return false;
-    }
-    return call(scalars..., pointers..., scratch ? scratch.data() : nullptr, bytes, place.stream()) == 0;
+    const Scratch scratch(bytes, like);
+    return scratch.is_there() && call(scalars..., pointers..., scratch.data(), bytes, place.stream()) == 0;
   }
 };
 
@@ -372,9 +394,10 @@ bool affine_grid_generator_backward(const FunctionTable& table, const Argument* 
 
 }  // namespace
 
-#define BARACUDA_PADS(NAME, SYMBOL, AXES, IS_REFLECTING)                                                            \
-  {"aten::" NAME, "baracuda_kernels_pad_" SYMBOL "_%s", "TL", 1, pad_forward<AXES, IS_REFLECTING>},                 \
-  {"aten::" NAME "_backward", "baracuda_kernels_pad_" SYMBOL "_backward_%s", "TTL", 1, pad_backward<AXES, IS_REFLECTING>}
+#define BARACUDA_PADS(NAME, SYMBOL, AXES, IS_REFLECTING)                                            \
+  {"aten::" NAME, "baracuda_kernels_pad_" SYMBOL "_%s", "TL", 1, pad_forward<AXES, IS_REFLECTING>}, \
+  {"aten::" NAME "_backward", "baracuda_kernels_pad_" SYMBOL "_backward_%s", "TTL", 1,              \
+   pad_backward<AXES, IS_REFLECTING>}
 
 const Operator kOperators[] = {
     {"aten::grid_sampler_2d", "baracuda_kernels_grid_sample_2d_%s", "TTnnn", 1, grid_sampler_2d},

@@ -58,6 +58,8 @@ const char* find_all() {
     BARACUDA_FIND(cuda, aoti_torch_get_current_cuda_stream);
     BARACUDA_FIND(cuda, aoti_torch_create_cuda_guard);
     BARACUDA_FIND(cuda, aoti_torch_delete_cuda_guard);
+    find(cuda, "aoti_torch_cuda_caching_allocator_raw_alloc", &shim.aoti_torch_cuda_caching_allocator_raw_alloc);
+    find(cuda, "aoti_torch_cuda_caching_allocator_raw_delete", &shim.aoti_torch_cuda_caching_allocator_raw_delete);
   }
 #undef BARACUDA_FIND
   return nullptr;

@@ -60,6 +60,9 @@ struct Shim {
   Failure (*aoti_torch_get_current_cuda_stream)(int32_t device_index, void** stream);
   Failure (*aoti_torch_create_cuda_guard)(int32_t device_index, void** guard);
   Failure (*aoti_torch_delete_cuda_guard)(void* guard);
+  // NULL in an older PyTorch, too.
+  Failure (*aoti_torch_cuda_caching_allocator_raw_alloc)(uint64_t bytes, void** memory);
+  Failure (*aoti_torch_cuda_caching_allocator_raw_delete)(void* memory);
 };
 
 // Filled by find_shim(), which answers NULL or the name of what is missing.

@@ -59,7 +59,7 @@ class _Override:
     """
 
     def __init__(self, route: Route, device: str) -> None:
-        self._holders = 0
+        self._holders = self._python_holders = 0
         self._route = route
         self._device = device
         self._key = _KEYS[device]
@@ -79,22 +79,34 @@ class _Override:
             warnings.filterwarnings("ignore", message=r"(?s).*Overriding a previously registered kernel")
             library.impl(self._route.name, kernel, self._key, **options)
         self._library = library
-        self._native = _native.Entry(self._route.operator, self._device, kernel)
-        self._native.hold(self._holders > 0)
+        self._native = _native.entered(self._route.operator, self._device, kernel)
+        self._tell_native()
 
     @property
-    def holders(self) -> int:
-        """How many installations want it."""
-        return self._holders
+    def is_held(self) -> bool:
+        """Whether an installation wants it."""
+        return self._holders > 0
 
-    @holders.setter
-    def holders(self, count: int) -> None:
-        self._holders = count
-        self._native.hold(count > 0)
+    def hold(self, native: bool) -> None:
+        """Note an installation that wants it, and whether its calls may go without Python."""
+        self._holders += 1
+        self._python_holders += not native
+        self._tell_native()
+
+    def release(self, native: bool) -> None:
+        """Forget an installation that held it so."""
+        self._holders -= 1
+        self._python_holders -= not native
+        self._tell_native()
+
+    def _tell_native(self) -> None:
+        if self._native is not None:
+            self._native.hold(self._holders > 0 and not self._python_holders)
 
     def remove(self) -> None:
         # The last that came first.
-        self._native.remove()
+        if self._native is not None:
+            self._native.remove()
         self._library._destroy()
 
     def _kernel(self) -> Callable[..., Any]:
@@ -116,7 +128,8 @@ class _Override:
                     f'pybaracuda.torch.install(exclude=["{route.group}"]) leaves this operator to PyTorch.'
                 ) from error
             count.ours += 1
-            self._native.hand_over()
+            if self._native is not None:
+                self._native.hand_over()
             return answer
 
         return kernel
@@ -145,8 +158,9 @@ class Installation:
     that runs after its end uses PyTorch's kernels.
     """
 
-    def __init__(self, routes: Iterable[tuple[Route, str]], deterministic: bool, compile: bool) -> None:
+    def __init__(self, routes: Iterable[tuple[Route, str]], deterministic: bool, compile: bool, native: bool) -> None:
         self._routes = tuple(routes)
+        self._native = native
         self.keys: list[tuple[str, str]] = []
         self._deterministic = Deterministic() if deterministic else None
         self.compiles = compile
@@ -183,7 +197,7 @@ class Installation:
             if key not in self.keys and _exists(route.operator, _KEYS[device]):
                 if key not in _active:
                     _active[key] = _Override(route, device)
-                _active[key].holders += 1
+                _active[key].hold(self._native)
                 self.keys.append(key)
         _diversions.intercept({route.group for route, _ in self._routes})
 
@@ -196,7 +210,7 @@ class Installation:
     def _remove(self) -> None:
         self._removed = True
         for key in reversed(self.keys):
-            _active[key].holders -= 1
+            _active[key].release(self._native)
         _clear()
         if self in _installations:
             _installations.remove(self)
@@ -220,7 +234,7 @@ def _clear() -> None:
     """Take out what nobody holds, the last that came first, if this is the only thread of Python's."""
     if threading.active_count() == 1:
         for key, override in reversed(list(_active.items())):
-            if not override.holders:
+            if not override.is_held:
                 override.remove()
                 del _active[key]
 
@@ -264,6 +278,7 @@ def install(
     compile: bool = True,
     *,
     deterministic: bool = False,
+    native: bool = True,
 ) -> Installation:
     """Run PyTorch's operators on this library's kernels, where these can do the call.
 
@@ -280,6 +295,9 @@ def install(
     deterministic : bool
         Also sets ``torch.use_deterministic_algorithms(True)``, ``torch.backends.cudnn.benchmark = False`` and, where it
         is not set, ``CUBLAS_WORKSPACE_CONFIG``; :meth:`Installation.remove` sets them back.
+    native : bool
+        Whether calls may reach the C library without Python, where this PyTorch (2.10 or newer) and the operator allow
+        it: the same results in less of the host's time. False is for who suspects that path.
 
     Returns
     -------
@@ -298,7 +316,7 @@ def install(
     more than once; each installation is taken away by itself. The first one belongs before threads that compute:
     PyTorch changes its table of kernels without a lock.
     """
-    return Installation(_chosen(ops, exclude, devices), deterministic, compile)
+    return Installation(_chosen(ops, exclude, devices), deterministic, compile, native)
 
 
 def uninstall() -> None:

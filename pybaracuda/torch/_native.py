@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The kernels of libbaracuda_torch.so: calls that reach the C library without Python, above the routes in PyTorch's table.
+"""The kernels of libbaracuda_torch.so, above the routes in PyTorch's table: they reach the C library without Python.
 
 What such a kernel does not take, and every call before the C library of its device is loaded, goes to the route, which
 converts, counts and falls back.
@@ -19,7 +19,7 @@ import torch
 
 from .._library import load
 
-__all__ = ["Entry", "problem", "taken"]
+__all__ = ["SIGNATURES", "Entry", "entered", "operators", "problem", "taken"]
 
 _PATH = Path(__file__).resolve().parent.parent / "lib" / "libbaracuda_torch.so"
 _DEVICES = ("cpu", "cuda")
@@ -29,7 +29,8 @@ _NAMESPACE = "pybaracuda_route"
 # What makes a process go without: for who suspects these kernels.
 _SWITCH = "PYBARACUDA_TORCH_NATIVE"
 
-_SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
+# What native/pytorch/bridge.h declares, without the prefix: result and arguments.
+SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "start": (ctypes.c_char_p, []),
     "operators": (ctypes.c_int32, []),
     "name": (ctypes.c_char_p, [ctypes.c_int32]),
@@ -48,17 +49,18 @@ class _Bridge:
 
     def __init__(self) -> None:
         native = ctypes.CDLL(str(_PATH), mode=ctypes.RTLD_LOCAL)
-        for name, (result, arguments) in _SIGNATURES.items():
+        self._functions: dict[str, Any] = {}
+        for name, (result, arguments) in SIGNATURES.items():
             function = getattr(native, f"baracuda_torch_{name}")
             function.restype, function.argtypes = result, arguments
-            setattr(self, name, function)
+            self._functions[name] = function
         missing = self.start()
         if missing is not None:
             raise OSError(f"torch {torch.__version__} has no {missing.decode()}")
         self.numbers = {self.name(number).decode(): number for number in range(self.operators())}
 
     def __getattr__(self, name: str) -> Any:
-        raise AttributeError(name)
+        return self._functions[name]
 
 
 @cache
@@ -76,6 +78,12 @@ def problem() -> str:
     """Say why calls do not go without Python; "" if they do."""
     found = _found()
     return found if isinstance(found, str) else ""
+
+
+def operators() -> tuple[str, ...]:
+    """Answer the operators that have such a kernel."""
+    bridge = _found()
+    return () if isinstance(bridge, str) else tuple(bridge.numbers)
 
 
 def taken(operator: str, device: str) -> int:
@@ -102,9 +110,7 @@ def _define_fallback(bridge: _Bridge, operator: str, device: str) -> str:
     name = _fallback_name(operator)
     if operator not in _defined:
         library = torch.library.Library(_NAMESPACE, "FRAGMENT")
-        (schema,) = (
-            each for each in torch._C._jit_get_schemas_for_operator(operator) if not each.overload_name
-        )
+        (schema,) = (each for each in torch._C._jit_get_schemas_for_operator(operator) if not each.overload_name)
         library.define(name + str(schema).removeprefix(operator))
         _defined[operator] = library
     if (operator, device) not in _routes:
@@ -122,24 +128,20 @@ def _define_fallback(bridge: _Bridge, operator: str, device: str) -> str:
 
 
 class Entry:
-    """The kernel of one operator on one kind of device in PyTorch's table, above its route; or nothing."""
+    """The kernel of one operator on one kind of device in PyTorch's table, above its route."""
 
-    def __init__(self, operator: str, device: str, route: Callable[..., Any]) -> None:
-        self._operator, self._device = operator, device
-        self._bridge = _found()
-        self._entry = None
-        if isinstance(self._bridge, str) or operator not in self._bridge.numbers:
-            return
-        self._number = self._bridge.numbers[operator]
+    def __init__(self, bridge: _Bridge, operator: str, device: str, route: Callable[..., Any]) -> None:
+        self._bridge = bridge
+        self._key = (operator, device)
+        self._place = (bridge.numbers[operator], _DEVICES.index(device))
         with _lock:
-            name = _define_fallback(self._bridge, operator, device)
-            _routes[operator, device] = route
-        self._entry = self._bridge.enter(self._number, _DEVICES.index(device), name.encode())
+            name = _define_fallback(bridge, operator, device)
+            _routes[self._key] = route
+        self._entry = bridge.enter(*self._place, name.encode())
 
     def hold(self, is_held: bool) -> None:
         """Say whether the kernel takes calls, or hands all on."""
-        if self._entry is not None:
-            self._bridge.hold(self._number, _DEVICES.index(self._device), is_held)
+        self._bridge.hold(*self._place, is_held)
 
     def remove(self) -> None:
         """Take the kernel out of the table."""
@@ -149,15 +151,22 @@ class Entry:
 
     def hand_over(self) -> None:
         """Give the kernel its C functions; called when the C library has done a call, so that it is loaded."""
-        key = (self._operator, self._device)
-        if self._entry is None or key in _handed_over:
+        if self._key in _handed_over:
             return
-        symbol = self._bridge.symbol(self._number).decode()
-        native = load(self._device).native
+        symbol = self._bridge.symbol(self._place[0]).decode()
+        native = load(self._key[1]).native
         for number, dtype in enumerate(_DTYPES):
             addresses = [_address(native, f"{symbol % dtype}_{verb}") for verb in ("run", "workspace_size")]
-            self._bridge.set_kernel(self._number, _DEVICES.index(self._device), number, *addresses)
-        _handed_over.add(key)
+            self._bridge.set_kernel(*self._place, number, *addresses)
+        _handed_over.add(self._key)
+
+
+def entered(operator: str, device: str, route: Callable[..., Any]) -> Entry | None:
+    """Enter an operator's kernel, whose other calls go to a route; None if there is no such kernel."""
+    bridge = _found()
+    if isinstance(bridge, str) or operator not in bridge.numbers:
+        return None
+    return Entry(bridge, operator, device, route)
 
 
 def _address(native: ctypes.CDLL, symbol: str) -> int | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import re
 import sys
 import zlib
 from pathlib import Path
@@ -123,3 +124,19 @@ def torch() -> ModuleType:
     if not available("torch"):
         pytest.skip("no torch")
     return importlib.import_module("torch")
+
+
+@pytest.fixture
+def as_installed(tmp_path: Path) -> dict[str, str]:
+    """The environment of a process that sees the package with its entry points, as pip would have left them."""
+    import pybaracuda
+
+    metadata = tmp_path / "site" / "pybaracuda-0.1.0.dist-info"
+    metadata.mkdir(parents=True)
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: pybaracuda\nVersion: 0.1.0\n", encoding="utf-8")
+    project = (Path(__file__).parents[1] / "pyproject.toml").read_text("utf-8")
+    found = re.search(r'\[project\.entry-points\."torch\.backends"\]\n(\w+) = "([\w.:]+)"', project)
+    assert found is not None
+    (metadata / "entry_points.txt").write_text(f"[torch.backends]\n{found[1]} = {found[2]}\n", encoding="utf-8")
+    folders = [str(Path(pybaracuda.__file__).parents[1]), str(metadata.parent)]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(folders)}

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import inspect
 import os
-import re
 import subprocess
 import sys
 import threading
@@ -508,20 +507,6 @@ def test_an_unchanged_program(method: str, as_module: bool, tmp_path: Path) -> N
     if method == "fork" or any("pybaracuda" in each.value for each in entry_points(group="torch.backends")):
         assert all(int(each) > 0 for each in counts.strip("[").split(",")), done.stdout
     assert done.stderr.count("operator ") <= 1
-
-
-@pytest.fixture
-def as_installed(tmp_path: Path) -> dict[str, str]:
-    """The environment of a process that sees the package with its entry points, as pip would have left them."""
-    metadata = tmp_path / "site" / "pybaracuda-0.1.0.dist-info"
-    metadata.mkdir(parents=True)
-    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: pybaracuda\nVersion: 0.1.0\n", encoding="utf-8")
-    project = (Path(__file__).parents[1] / "pyproject.toml").read_text("utf-8")
-    found = re.search(r'\[project\.entry-points\."torch\.backends"\]\n(\w+) = "([\w.:]+)"', project)
-    assert found is not None
-    (metadata / "entry_points.txt").write_text(f"[torch.backends]\n{found[1]} = {found[2]}\n", encoding="utf-8")
-    folders = [str(Path(pybaracuda.__file__).parents[1]), str(metadata.parent)]
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(folders)}
 
 
 @pytest.mark.parametrize("first", ["torch", "pybaracuda.torch", "pybaracuda.torch.scatter", "pybaracuda"])

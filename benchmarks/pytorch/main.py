@@ -254,6 +254,9 @@ class Bench:
         sizes = [*self._options.training_sizes.split(), "--device", self._device]
         for number in range(self._options.runs):
             for variant in training.VARIANTS:
+                # Once is enough to see what the flag costs, which is a minute.
+                if variant.name == "flag" and number:
+                    continue
                 if self._begins("training", f"{variant.name}, run {number + 1}", _PROGRAM_SECONDS):
                     self.result.training.append(training.run(variant, sizes, self._left()))
                     print(report.training_line(self.result.training[-1]), flush=True)

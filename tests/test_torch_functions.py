@@ -27,7 +27,7 @@ BITS = {2: torch.int16, 4: torch.int32, 8: torch.int64}
 NUM_SEGMENTS = 4
 FUNCTIONS = (
     *("affine_grid", "dequantize_per_channel", "gather_csr", "grid_sample", "pad", "roi_align"),
-    *("segment_csr", "segment_gather", "segment_logsumexp", "segment_max", "segment_mean", "segment_min"),
+    *("roi_pool", "segment_csr", "segment_gather", "segment_logsumexp", "segment_max", "segment_mean", "segment_min"),
     *("segment_prod", "segment_softmax", "segment_sum"),
 )
 
@@ -49,23 +49,20 @@ class Case(NamedTuple):
     shapes: tuple[tuple[int, ...], ...]
     call: Callable[..., Any]
     backward: Callable[..., Any]
-    # Whether there is a second derivative.
-    twice: bool = True
 
 
-def segments(name: str, backward: Callable[..., Any], *, twice: bool = True, **options: Any) -> Case:
+def segments(name: str, backward: Callable[..., Any], **options: Any) -> Case:
     """A reduction of rows by ids."""
     return Case(
         ((7, 2),),
         lambda m, d, x: getattr(m, name)(x, d.ids, NUM_SEGMENTS, **options),
         backward,
-        twice,
     )
 
 
-def offsets(reduce: str, backward: Callable[..., Any], *, twice: bool = True) -> Case:
+def offsets(reduce: str, backward: Callable[..., Any]) -> Case:
     """A reduction of consecutive rows."""
-    return Case(((7, 2),), lambda m, d, x: m.segment_csr(x, d.offsets, reduce), backward, twice)
+    return Case(((7, 2),), lambda m, d, x: m.segment_csr(x, d.offsets, reduce), backward)
 
 
 def padding(mode: str, low: tuple[int, ...], high: tuple[int, ...]) -> Case:
@@ -87,6 +84,21 @@ CASES = {
         lambda m, d, x: m.roi_align(x, [d.boxes[:1, 1:], d.boxes[1:, 1:]], 2),
         lambda p, d, g, y, x: p.roi_align_backward(g, [d.boxes[:1, 1:], d.boxes[1:, 1:]], x.shape),
     ),
+    "roi_pool": Case(
+        ((2, 2, 5, 4),),
+        lambda m, d, x: m.roi_pool(x, d.boxes, (2, 3), 0.5),
+        lambda p, d, g, y, x: p.roi_pool_backward(
+            g, d.boxes, p.roi_pool(x, d.boxes, (2, 3), 0.5, return_argmax=True)[1], x.shape
+        ),
+    ),
+    # A box of no image, and one beside its own.
+    "roi_pool-empty": Case(
+        ((2, 2, 5, 4),),
+        lambda m, d, x: m.roi_pool(x, d.astray, 2),
+        lambda p, d, g, y, x: p.roi_pool_backward(
+            g, d.astray, p.roi_pool(x, d.astray, 2, return_argmax=True)[1], x.shape
+        ),
+    ),
     "grid_sample": Case(
         ((2, 2, 5, 4), (2, 3, 2, 2)),
         lambda m, d, x, grid: m.grid_sample(x, grid),
@@ -107,7 +119,7 @@ CASES = {
     "mean": segments("segment_mean", lambda p, d, g, y, x: p.segment_mean_backward(g, d.ids)),
     "max": segments("segment_max", lambda p, d, g, y, x: p.segment_max_backward(g, x, d.ids), empty_value=0),
     "min": segments("segment_min", lambda p, d, g, y, x: p.segment_min_backward(g, x, d.ids), empty_value=0),
-    "prod": segments("segment_prod", lambda p, d, g, y, x: p.segment_prod_backward(g, x, y, d.ids), twice=False),
+    "prod": segments("segment_prod", lambda p, d, g, y, x: p.segment_prod_backward(g, x, y, d.ids)),
     "logsumexp": segments(
         "segment_logsumexp", lambda p, d, g, y, x: p.segment_logsumexp_backward(g, x, y, d.ids), empty_value=0
     ),
@@ -129,9 +141,7 @@ CASES = {
         lambda m, d, x: m.segment_csr(x, d.offsets, "max", empty_value=0),
         lambda p, d, g, y, x: p.segment_csr_backward(g, d.offsets, "max", input=x),
     ),
-    "csr-prod": offsets(
-        "prod", lambda p, d, g, y, x: p.segment_csr_backward(g, d.offsets, "prod", input=x, output=y), twice=False
-    ),
+    "csr-prod": offsets("prod", lambda p, d, g, y, x: p.segment_csr_backward(g, d.offsets, "prod", input=x, output=y)),
     "csr-logsumexp": Case(
         ((7, 2),),
         lambda m, d, x: m.segment_csr(x, d.offsets, "logsumexp", empty_value=0),
@@ -147,7 +157,7 @@ CASES = {
 CASE = pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
 # PyTorch's formula for the gradient of grid_sample's gradient; without it asking for one is an error, which has a test.
 HAS_SECOND_OF_SAMPLING = torch.__version__ >= (2, 13)
-TWICE = {name: each for name, each in CASES.items() if each.twice and (HAS_SECOND_OF_SAMPLING or name != "grid_sample")}
+TWICE = {name: each for name, each in CASES.items() if HAS_SECOND_OF_SAMPLING or name != "grid_sample"}
 DIFFERENTIABLE_TWICE = pytest.mark.parametrize("case", TWICE.values(), ids=TWICE.keys())
 
 
@@ -157,8 +167,12 @@ def data(rng: np.random.Generator, device: str) -> SimpleNamespace:
     ids = rng.permutation([0, 0, 1, 3, 3, -1, 9])
     corners = rng.uniform(0, 4, (3, 2))
     boxes = np.concatenate([rng.integers(0, 2, (3, 1)), corners, corners + rng.uniform(2, 5, (3, 2))], 1)
+    astray = boxes.copy()
+    astray[0, 0] = 2
+    astray[1, 1:] = [-9, -9, -7, -6]
     return SimpleNamespace(
         device=device,
+        astray=torch.tensor(astray, dtype=torch.float32, device=device),
         ids=torch.tensor(ids, device=device),
         sorted=torch.tensor(np.sort(ids), device=device),
         offsets=torch.tensor([0, 2, 2, 5, 6], dtype=torch.int32, device=device),
@@ -218,7 +232,9 @@ def test_second_derivative_is_the_gradients(case: Case, data: SimpleNamespace, r
     assert gradgradcheck(lambda *inputs: case.call(pybaracuda.torch, data, *inputs), inputs)
 
 
-@pytest.mark.parametrize("name", ["roi_align", "pad-reflect", "mean", "max", "logsumexp", "softmax", "csr-softmax"])
+@pytest.mark.parametrize(
+    "name", ["roi_align", "roi_pool", "pad-reflect", "mean", "max", "logsumexp", "softmax", "csr-softmax"]
+)
 def test_third_derivative_is_the_seconds(name: str, data: SimpleNamespace, rng: np.random.Generator) -> None:
     case = CASES[name]
     inputs = drawn(rng, case, data.device)
@@ -231,12 +247,66 @@ def test_third_derivative_is_the_seconds(name: str, data: SimpleNamespace, rng: 
 
 
 @pytest.mark.parametrize("name", ["prod", "csr-prod"])
-def test_second_derivative_of_a_product_is_refused(name: str, data: SimpleNamespace, rng: np.random.Generator) -> None:
+def test_third_derivative_of_a_product_is_refused(name: str, data: SimpleNamespace, rng: np.random.Generator) -> None:
     inputs = drawn(rng, CASES[name], data.device)
     result = CASES[name].call(pybaracuda.torch, data, *inputs)
     (grad,) = torch.autograd.grad(result.sum(), inputs, create_graph=True)
-    with pytest.raises(NotImplementedError, match="second derivative"):
-        torch.autograd.grad(grad.sum(), inputs)
+    (second,) = torch.autograd.grad(grad.pow(2).sum(), inputs, create_graph=True)
+    with pytest.raises(NotImplementedError, match="third derivative"):
+        torch.autograd.grad(second.sum(), inputs)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16, torch.bfloat16])
+def test_second_derivative_of_a_product_with_zeros(dtype: Any, data: SimpleNamespace, rng: np.random.Generator) -> None:
+    """Segments with no zero, one, two and three of them, and rows of no segment, some of which are NaN."""
+    ids = torch.tensor(np.repeat([0, 1, 2, 3, NUM_SEGMENTS, -1], 5), device=data.device)
+    steps = rng.permutation(60).reshape(30, 2)
+    values = torch.tensor(0.5 + steps / 60, device=data.device).to(dtype)
+    for zeros in (1, 2, 3):
+        values[5 * zeros : 5 * zeros + zeros] = 0
+    order = torch.tensor(rng.permutation(30), device=data.device)
+    rows, ids = values[order], ids[order]
+    weights, others = (torch.tensor(rng.standard_normal(shape)).to(rows) for shape in ((NUM_SEGMENTS, 2), (30, 2)))
+
+    def second(product: Callable[[Any], Any], rows: Any, weights: Any, others: Any) -> Any:
+        leaf, given = rows.clone().requires_grad_(), weights.clone().requires_grad_()
+        (grad,) = torch.autograd.grad(product(leaf), leaf, given, create_graph=True)
+        return torch.autograd.grad(grad, (leaf, given), others)
+
+    def of_torch(rows: Any) -> Any:
+        return torch.stack([rows[ids == segment].prod(0) for segment in range(NUM_SEGMENTS)])
+
+    def of_ours(rows: Any) -> Any:
+        return pybaracuda.torch.segment_prod(rows, ids, NUM_SEGMENTS)
+
+    wanted = second(of_torch, rows.double(), weights.double(), others.double())
+    # By the rows a scale times a product of four rows over one of the two left out (both in [0.5, 1.5)) times a sum of
+    # five terms, with fewer than 16 roundings; by the weights a sum of five products of factors, each rounded twice.
+    wide, narrow = torch.finfo(torch.float64 if dtype == torch.float64 else torch.float32).eps, torch.finfo(dtype).eps
+    most, given = float(others.abs().max()), float(weights.abs().max())
+    bounds = (16 * wide * given * 5 * most * 1.5**4 / 0.5 + narrow * wanted[0].abs(), 3 * narrow * 5 * most * 1.5**4)
+    for one, other, bound in zip(second(of_ours, rows, weights, others), wanted, bounds, strict=True):
+        assert one.dtype == dtype
+        assert bool(((one.double() - other).abs() <= bound).all())
+        assert bool((other != 0).any())
+    astray = (ids < 0) | (ids >= NUM_SEGMENTS)
+    spoiled = torch.where(astray[:, None], torch.nan, rows)
+    found, _ = second(of_ours, spoiled, weights, others.masked_fill(astray[:, None], 0))
+    assert bool((found[astray] == 0).all())
+
+
+def test_every_function_has_its_derivatives_tested(data: SimpleNamespace, rng: np.random.Generator) -> None:
+    """Those of dequantize_per_channel are in a test of its own."""
+    called: set[str] = set()
+
+    class Recorder:
+        def __getattr__(self, name: str) -> Any:
+            called.add(name)
+            return getattr(pybaracuda.torch, name)
+
+    for case in CASES.values():
+        case.call(Recorder(), data, *drawn(rng, case, data.device))
+    assert called == set(FUNCTIONS) - {"dequantize_per_channel"}
 
 
 def test_gradient_of_a_product_is_linear_in_what_comes_back(data: SimpleNamespace, rng: np.random.Generator) -> None:
@@ -474,6 +544,20 @@ def test_boxes_of_more_images_than_there_are(data: SimpleNamespace) -> None:
     assert pybaracuda.torch.roi_align(images, [], 2).shape == (0, 2, 2, 2)
 
 
+def test_pixels_of_pooling(data: SimpleNamespace, rng: np.random.Generator) -> None:
+    (images,) = drawn(rng, CASES["roi_pool"], data.device)
+    found, pixels = pybaracuda.torch.roi_pool(images, data.astray, (2, 3), 0.5, return_argmax=True)
+    wanted, others = pybaracuda.roi_pool(images.detach(), data.astray, (2, 3), 0.5, return_argmax=True)
+    assert_same_bits(found, wanted)
+    assert torch.equal(pixels, others)
+    assert (pixels.dtype, pixels.requires_grad, found.requires_grad) == (torch.int32, False, True)
+    assert bool((pixels[0] == -1).all())
+    each = [data.boxes[:1, 1:], data.boxes[1:, 1:].double()]
+    assert_same_bits(pybaracuda.torch.roi_pool(images, each, 2), pybaracuda.roi_pool(images.detach(), each, 2))
+    with pytest.raises(ValueError, match="holds 2 tensors; input has 1"):
+        pybaracuda.torch.roi_pool(images[:1], each, 2)
+
+
 def test_errors_are_the_array_functions(data: SimpleNamespace) -> None:
     rows = torch.zeros(7, 2, device=data.device, requires_grad=True)
     with pytest.raises(ValueError, match="segment_ids has shape"):
@@ -514,10 +598,13 @@ def operator_calls(data: SimpleNamespace, rng: np.random.Generator) -> dict[str,
 
     ids, starts = data.ids, data.offsets
     codes = torch.tensor(rng.integers(0, 9, (3, 4)), dtype=torch.uint8, device=data.device)
+    pixels = torch.tensor(rng.integers(-2, 22, (3, 2, 2, 3)), dtype=torch.int32, device=data.device)
     best = torch.tensor([[0, 0], [-1, -1], [2, 2], [5, 5]], device=data.device)
     return {
         "roi_align": [(rows(2, 2, 5, 4), data.boxes, 2, 3, 0.5, 2, True)],
         "roi_align_backward": [(rows(3, 2, 2, 3), data.boxes, (2, 2, 5, 4), 0.5, 2, True)],
+        "roi_pool": [(rows(2, 2, 5, 4), data.boxes, 2, 3, 0.5)],
+        "roi_pool_backward": [(rows(3, 2, 2, 3), data.boxes, pixels, (2, 2, 5, 4))],
         "grid_sample": [(rows(1, 2, 5, 4), rows(1, 3, 2, 2), "bilinear", "zeros", False)],
         "grid_sample_backward": [(rows(1, 2, 3, 2), rows(1, 2, 5, 4), rows(1, 3, 2, 2), "bilinear", "zeros", False)],
         "affine_grid": [(rows(2, 2, 3), (2, 1, 3, 4), False)],
@@ -538,11 +625,10 @@ def operator_calls(data: SimpleNamespace, rng: np.random.Generator) -> dict[str,
             (rows(NUM_SEGMENTS, 2), rows(7, 2), ids, "max_backward", "unsorted", 7),
             (rows(NUM_SEGMENTS, 2), best, ids, "min_with_arg_backward", "unsorted", 7),
         ],
-        # A product has no second derivative by its rows.
         "segment_reduce_backward": [
             (
                 rows(NUM_SEGMENTS, 2),
-                rows(7, 2).detach(),
+                rows(7, 2),
                 rows(NUM_SEGMENTS, 2).detach(),
                 ids,
                 "prod_backward",

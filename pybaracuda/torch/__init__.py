@@ -11,7 +11,7 @@ from __future__ import annotations
 from . import _images, _rows, scatter  # noqa: F401  (the first two enter their routes)
 from ._bad_indices import check_indices
 from ._compile import decompositions
-from ._image_functions import affine_grid, grid_sample, roi_align
+from ._image_functions import affine_grid, grid_sample, roi_align, roi_pool
 from ._installation import Installation, install, uninstall
 from ._pad_function import pad
 from ._quantize_function import dequantize_per_channel
@@ -44,6 +44,7 @@ __all__ = [
     "pad",
     "report",
     "roi_align",
+    "roi_pool",
     "scatter",
     "segment_csr",
     "segment_gather",

@@ -18,9 +18,12 @@ from ..grid_sample import grid_sample as sample
 from ..grid_sample import grid_sample_backward
 from ..roi_align import roi_align as align
 from ..roi_align import roi_align_backward
+from ..roi_pool import roi_pool as pool
+from ..roi_pool import roi_pool_backward
 from ._opaque import Differentiable, define
+from ._segment_operators import gather_rows
 
-__all__ = ["affine_grid", "grid_sample", "roi_align"]
+__all__ = ["affine_grid", "grid_sample", "roi_align", "roi_pool"]
 
 
 def _run_roi_align(input: Any, boxes: Any, h: int, w: int, spatial_scale: float, ratio: int, aligned: bool) -> Any:
@@ -159,6 +162,133 @@ def roi_align(
     pooled = extent_pair("output_size", output_size)
     rows = _joined(boxes, input) if isinstance(boxes, list | tuple) else boxes
     return _RoiAlign.apply(input, rows, *pooled, spatial_scale, sampling_ratio, aligned)
+
+
+def _run_roi_pool(input: Any, boxes: Any, h: int, w: int, spatial_scale: float) -> Any:
+    return pool(input, boxes, (h, w), spatial_scale, return_argmax=True)
+
+
+def _fake_roi_pool(input: Any, boxes: Any, h: int, w: int, spatial_scale: float) -> Any:
+    output = input.new_empty((boxes.shape[0], input.shape[1], h, w))
+    return output, torch.empty_like(output, dtype=torch.int32)
+
+
+_roi_pool = define(
+    "roi_pool(Tensor input, Tensor boxes, SymInt pooled_height, SymInt pooled_width, float spatial_scale)"
+    " -> (Tensor, Tensor)",
+    _run_roi_pool,
+    _fake_roi_pool,
+    lambda *args: _RoiPool.apply(*args),
+)
+
+
+def _run_roi_pool_backward(grad_output: Any, boxes: Any, argmax: Any, input_shape: Sequence[int]) -> Any:
+    return roi_pool_backward(grad_output, boxes, argmax, tuple(input_shape))
+
+
+def _fake_roi_pool_backward(grad_output: Any, boxes: Any, argmax: Any, input_shape: Sequence[int]) -> Any:
+    return grad_output.new_empty(input_shape)
+
+
+_roi_pool_backward = define(
+    "roi_pool_backward(Tensor grad_output, Tensor boxes, Tensor argmax, SymInt[] input_shape) -> Tensor",
+    _run_roi_pool_backward,
+    _fake_roi_pool_backward,
+    lambda *args: _RoiPoolBackward.apply(*args),
+)
+
+
+class _RoiPool(Differentiable):
+    """A maximum of the input and the pixels that hold it; boxes have no gradient, as in torchvision."""
+
+    @staticmethod
+    def forward(input: Any, boxes: Any, h: int, w: int, spatial_scale: float) -> Any:
+        return _roi_pool(input, boxes, h, w, spatial_scale)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        input, boxes, *_ = inputs
+        _, argmax = output
+        ctx.mark_non_differentiable(argmax)
+        ctx.save_for_backward(boxes, argmax)
+        ctx.shape = tuple(input.shape)
+
+    @staticmethod
+    def backward(ctx: Any, grad_output: Any, _: Any) -> Any:
+        return _RoiPoolBackward.apply(grad_output, *ctx.saved_tensors, ctx.shape), None, None, None, None
+
+
+class _RoiPoolBackward(Differentiable):
+    """The gradient: linear in what comes from the bins, whose pixels stay the same."""
+
+    @staticmethod
+    def forward(grad_output: Any, boxes: Any, argmax: Any, input_shape: Sequence[int]) -> Any:
+        return _roi_pool_backward(grad_output, boxes, argmax, input_shape)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        _, boxes, argmax, ctx.shape = inputs
+        ctx.save_for_backward(boxes, argmax)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Any) -> Any:
+        boxes, argmax = ctx.saved_tensors
+        n, c, h, w = ctx.shape
+        # Cut to a whole number as the kernels do.
+        image = boxes[:, 0, None, None, None].trunc()
+        channel = torch.arange(c, device=argmax.device)[:, None, None]
+        held = (image >= 0) & (image < n) & (argmax >= 0) & (argmax < h * w)
+        plane = torch.where(held, image, 0).to(torch.int64) * c + channel
+        # A bin without pixels names no element.
+        elements = torch.where(held, plane * (h * w) + argmax, -1).reshape(-1)
+        found = gather_rows(grad.reshape(-1), elements, "unsorted", elements.shape[0])
+        return found.reshape(argmax.shape), None, None, None
+
+
+def roi_pool(
+    input: Any,
+    boxes: Any | Sequence[Any],
+    output_size: int | Sequence[int],
+    spatial_scale: float = 1.0,
+    *,
+    return_argmax: bool = False,
+) -> Any:
+    """Take the maximum over the pixels in every bin of every box, as ``torchvision.ops.roi_pool`` does.
+
+    Parameters
+    ----------
+    input : Tensor, [N, C, H, W]
+        Feature maps in float32, float64, float16 or bfloat16.
+    boxes : Tensor, [K, 5], or a sequence of Tensor, [L, 4]
+        Rows (batch index, x1, y1, x2, y2) in pixels times 1 / `spatial_scale`, or rows (x1, y1, x2, y2) of each image,
+        which are joined by a copy. float64 for float64 input, else float32; narrower floats are widened by a copy.
+    output_size : int or (int, int)
+        Bins along y and x.
+    spatial_scale : float
+        Input pixels per unit of the boxes.
+    return_argmax : bool
+        Whether to answer also which pixel each bin holds: y * W + x in int32, -1 for a bin without pixels.
+
+    Returns
+    -------
+    Tensor, [K, C, *output_size]
+        Of the input's dtype and device; with `return_argmax`, that and the pixels.
+
+    Raises
+    ------
+    TypeError, ValueError, InvalidProblemError
+        As ``pybaracuda.roi_pool``; PyTorch's dispatcher refuses, for example, a string for a number: RuntimeError.
+
+    Notes
+    -----
+    Derivatives of every order exist, in which the pixels that hold the maxima stay the same; boxes have none, as in
+    torchvision. The gradient is that of ``pybaracuda.roi_pool_backward``, bit for bit: the same bits on every run,
+    thread count, GPU and backend.
+    """
+    pooled = extent_pair("output_size", output_size)
+    rows = _joined(boxes, input) if isinstance(boxes, list | tuple) else boxes
+    output, argmax = _RoiPool.apply(input, rows, *pooled, spatial_scale)
+    return (output, argmax) if return_argmax else output
 
 
 def _run_grid_sample(input: Any, grid: Any, mode: str, padding_mode: str, align_corners: bool) -> Any:

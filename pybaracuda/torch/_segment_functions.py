@@ -115,8 +115,8 @@ def segment_prod(
 ) -> Any:
     """Multiply the rows of each segment, as ``jax.ops.segment_prod`` does.
 
-    A segment without rows is 1. float16 and bfloat16 are multiplied in float32; integers wrap around. The gradient is
-    right where rows are 0, too; a second derivative by the rows raises NotImplementedError.
+    A segment without rows is 1. float16 and bfloat16 are multiplied in float32; integers wrap around. The gradient and
+    the second derivative are right where rows are 0, too; a third one by the rows raises NotImplementedError.
     """
     return _segments("prod", input, segment_ids, form_of(indices_are_sorted), num_segments, empty_value)
 

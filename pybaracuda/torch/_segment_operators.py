@@ -301,7 +301,7 @@ class _Prod(Differentiable):
 
 
 class _ProdBackward(Differentiable):
-    """The gradient of a product; linear in what comes from the segments, without a derivative by the rows."""
+    """The gradient of a product: a segment's, times the product of its other rows."""
 
     @staticmethod
     def forward(grad_output: Any, input: Any, output: Any, index: Any, operation: str, form: str) -> Any:
@@ -309,17 +309,55 @@ class _ProdBackward(Differentiable):
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-        _, input, products, index, ctx.operation, ctx.form = inputs
-        ctx.save_for_backward(input, products, index)
+        grad_output, input, products, index, ctx.operation, ctx.form = inputs
+        ctx.save_for_backward(grad_output, input, products, index)
 
     @staticmethod
     def backward(ctx: Any, grad: Any) -> Any:
-        if ctx.needs_input_grad[1]:
-            raise NotImplementedError("segment_prod has no second derivative yet")
-        input, products, index = ctx.saved_tensors
+        grad_output, input, products, index = ctx.saved_tensors
         ones = torch.ones_like(products)
-        factors = _ProdBackward.apply(ones, input, products, index, ctx.operation, ctx.form)
-        return _sum(factors * grad, index, ctx.form, products.shape[0]), None, None, None, None, None
+        factors = _ProdBackward.apply(ones, input, products.detach(), index, ctx.operation, ctx.form)
+        of_grad = _sum(factors * grad, index, ctx.form, products.shape[0])
+        of_input = None
+        if ctx.needs_input_grad[1]:
+            of_input = _ProdCurvature.apply(grad, grad_output, input, index, ctx.form)
+        # The derivative by the output is part of that by the input.
+        return of_grad, of_input, None, None, None, None
+
+
+class _ProdCurvature(Differentiable):
+    """The derivative of a product's gradient by the rows: for each, the products without it and one other row."""
+
+    @staticmethod
+    def forward(grad: Any, grad_output: Any, input: Any, index: Any, form: str) -> Any:
+        wide = torch.float64 if input.dtype == torch.float64 else torch.float32
+        num_segments, num_rows = grad_output.shape[0], input.shape[0]
+
+        def of_segment(rows: Any, operation: str = "sum") -> Any:
+            return _spread(_reduce(rows, index, operation, form, num_segments, None), index, "gather", form, num_rows)
+
+        rows, weights = input.to(wide), grad.to(wide)
+        is_zero = rows == 0
+        divisors = torch.where(is_zero, 1, rows)
+        # Zeros are left out of the products and of the quotients; how many there are says which terms are not 0.
+        product = of_segment(divisors, "prod")
+        zeros = of_segment(is_zero.to(wide))
+        quotients = torch.where(is_zero, 0, weights / divisors)
+        of_zeros = torch.where(is_zero, weights, 0)
+        others, other_zeros = of_segment(quotients) - quotients, of_segment(of_zeros) - of_zeros
+        left = torch.where(is_zero, zeros - 1, zeros)
+        terms = product / divisors * torch.where(left == 0, others, torch.where(left == 1, other_zeros, 0))
+        scale = _spread(grad_output.to(wide), index, "gather", form, num_rows)
+        is_in_one = _spread(torch.ones_like(grad_output, dtype=wide), index, "gather", form, num_rows) != 0
+        return torch.where(is_in_one, terms * scale, 0).to(input.dtype)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        pass
+
+    @staticmethod
+    def backward(ctx: Any, grad: Any) -> Any:
+        raise NotImplementedError("segment_prod has no third derivative by its rows")
 
 
 class _Logsumexp(Differentiable):

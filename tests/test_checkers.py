@@ -248,6 +248,10 @@ def build_wheel(folder: Path, soname: str = "", without: str = "") -> Path:
         for name in wheel.LIBRARIES:
             recorded = soname if soname and name.endswith("_cpu.so") else name
             archive.write(build_library(folder, BOTH, f"-Wl,-soname,{recorded}"), f"pybaracuda/lib/{name}")
+        handlers = sorted(check_exports.header_functions(wheel.HANDLERS_HEADER.read_text()))
+        source = "".join(f"{EXPORT}int {name}() {{ return 0; }}\n" for name in handlers)
+        made_of = build_library(folder, source, f"-Wl,-soname,{wheel.HANDLERS}")
+        archive.write(made_of, f"pybaracuda/lib/{wheel.HANDLERS}")
         for name, text in contents.items():
             if not without or not name.endswith(without):
                 archive.writestr(name, text)

@@ -22,9 +22,12 @@ NEWEST_GLIBC = (2, 34)
 
 # What the package holds beside its own modules: a wheel is the library and the proof of its bits, not what verifies and
 # measures it in the project.
-PACKAGE_FOLDERS = ("_arrays", "_check", "include", "lib", "segment", "torch")
+PACKAGE_FOLDERS = ("_arrays", "_check", "include", "jax", "lib", "segment", "torch")
 
 LIBRARIES = ("libbaracuda_kernels.so", "libbaracuda_kernels_cpu.so")
+# XLA's handlers, which the package alone uses: their header is not installed.
+HANDLERS = "libbaracuda_xla.so"
+HANDLERS_HEADER = commands.ROOT / "native/xla/handler.h"
 
 # What find_package(baracuda_kernels) reads. The last one's name is that of the build type.
 CMAKE_FILES = ("Config", "ConfigVersion", "_targets", "_targets-release")
@@ -96,7 +99,7 @@ def content_faults(wheel: Path) -> list[str]:
     with zipfile.ZipFile(wheel) as archive, tempfile.TemporaryDirectory() as folder:
         names = archive.namelist()
         libraries = [name for name in names if ".so" in Path(name).name]
-        wanted = [f"pybaracuda/lib/{name}" for name in LIBRARIES]
+        wanted = [f"pybaracuda/lib/{name}" for name in (*LIBRARIES, HANDLERS)]
         faults += [f"{name} is missing" for name in wanted if name not in libraries]
         faults += [f"{name} is one library too many" for name in libraries if name not in wanted]
         header = "pybaracuda/include/baracuda_kernels.h"
@@ -116,8 +119,10 @@ def content_faults(wheel: Path) -> list[str]:
                 faults.append(f"{name} does not belong in it")
         if faults:
             return faults
-        declared = check_exports.header_functions(archive.read(header).decode())
+        kernels = check_exports.header_functions(archive.read(header).decode())
+        handlers = check_exports.header_functions(HANDLERS_HEADER.read_text(encoding="utf-8"))
         for name in libraries:
+            declared = handlers if Path(name).name == HANDLERS else kernels
             path = archive.extract(name, folder)
             exported = check_exports.exported_symbols(_output("nm", "-D", "--defined-only", path))
             dynamic = _output("readelf", "-d", "-W", path)

@@ -12,16 +12,24 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 from ._operation import Axes
 
-__all__ = ["assigned", "partitioned", "specs_of"]
+__all__ = ["assigned", "mesh_axes", "partitioned", "specs_of"]
 
 Assignment = dict[str, tuple[str, ...]]
 
 
-def _mesh_axes(entry: Any) -> tuple[str, ...]:
+def _names(entry: Any) -> tuple[str, ...]:
     """Spell an entry of a PartitionSpec, which may be None, a name or several, or JAX's mark for a free one."""
     if isinstance(entry, str):
         return (entry,)
     return tuple(entry) if isinstance(entry, tuple) else ()
+
+
+def mesh_axes(spec: Any) -> list[tuple[str, ...]]:
+    """Spell a PartitionSpec in one way: the mesh axes of each axis, up to the last that is split."""
+    found = [_names(entry) for entry in tuple(spec)]
+    while found and not found[-1]:
+        found.pop()
+    return found
 
 
 def assigned(specs: Sequence[Any], names: Sequence[tuple[str, ...]], allowed: frozenset[str]) -> Assignment:
@@ -30,7 +38,7 @@ def assigned(specs: Sequence[Any], names: Sequence[tuple[str, ...]], allowed: fr
     used: set[str] = set()
     for spec, axes in zip(specs, names, strict=True):
         for entry, name in zip(tuple(spec), axes, strict=False):
-            wanted = _mesh_axes(entry)
+            wanted = _names(entry)
             if wanted and name in allowed and name not in found and not used.intersection(wanted):
                 found[name] = wanted
                 used.update(wanted)

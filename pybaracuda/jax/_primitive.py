@@ -19,7 +19,7 @@ from .._dtypes import CANONICAL_NANS, numpy_dtype, numpy_token
 from ._arguments import arguments_of, symbol_of
 from ._handler import TARGET, ffi
 from ._operation import Axes, KernelOperation, Operation, Spec
-from ._partition import assigned, partitioned, specs_of
+from ._partition import assigned, mesh_axes, partitioned, specs_of
 
 __all__ = ["call", "run"]
 
@@ -120,7 +120,9 @@ def _partitioned(operation: KernelOperation, batch: int, specs: tuple[Spec, ...]
 def _varying(array: Any) -> frozenset[str]:
     """Answer the manual mesh axes along which an array differs, inside of shard_map."""
     aval = jax.typeof(array) if hasattr(jax, "typeof") else None
-    return frozenset(getattr(aval, "vma", ()) or ())
+    # The first name is that of 0.10 and newer, the second that of 0.7 to 0.9.
+    kinds = getattr(aval, "manual_axis_type", None)
+    return frozenset(getattr(aval, "vma", ()) if kinds is None else kinds.varying)
 
 
 def _vary(array: Any, names: frozenset[str]) -> Any:
@@ -185,8 +187,8 @@ def _call_typed(
     inside, outside = specs_of(axes.operands, assignment), specs_of(axes.results, assignment)
     reshard = getattr(jax.sharding, "reshard", None) or _experimental_reshard()
     arrays = [
-        array if given is None or tuple(given.spec) == tuple(spec) else reshard(array, spec)
-        for array, given, spec in zip(operands, shardings, inside, strict=True)
+        array if mesh_axes(given) == mesh_axes(wanted) else reshard(array, wanted)
+        for array, given, wanted in zip(operands, specs, inside, strict=True)
     ]
     shared: Callable[..., Sequence[Any]] = jax.shard_map(
         lambda *parts: tuple(call(operation, *parts, batch=batch)),

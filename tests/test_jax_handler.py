@@ -32,7 +32,8 @@ HANDLER = _library.handler_path()
 HEADER = Path(jaxlib.__file__).parent / "include/xla/ffi/api/c_api.h"
 # What this library's declarations are called -> what XLA's are.
 STRUCTS = {
-    "Extension": ("XLA_FFI_Extension_Base", ("struct_size", "type", "next")),
+    # It has had two names.
+    "Extension": ("decltype(XLA_FFI_Metadata_Extension::extension_base)", ("struct_size", "type", "next")),
     "Version": ("XLA_FFI_Api_Version", ("struct_size", "extension_start", "major_version", "minor_version")),
     "Metadata": ("XLA_FFI_Metadata", ("struct_size", "api_version", "traits")),
     "MetadataExtension": ("XLA_FFI_Metadata_Extension", ("extension_base", "metadata")),

@@ -55,7 +55,7 @@ enum Code : int {
   kInternal = 13,
 };
 
-struct Extension {  // XLA_FFI_Extension_Base
+struct Extension {  // XLA_FFI_Extension_Base, from 0.4 on XLA_FFI_InternalExtension
   size_t struct_size;
   int type;
   Extension* next;

@@ -16,7 +16,7 @@ ALLOWED_NEEDED = re.compile(
     r"lib(c|m|rt|dl|pthread)\.so\.\d+|libstdc\+\+\.so\.6|libgcc_s\.so\.1|ld-linux[\w-]*\.so\.\d+"
 )
 
-_FUNCTION = re.compile(r"\b(baracuda_(?:kernels|torch)_\w+)\s*\(")
+_FUNCTION = re.compile(r"\b(baracuda_(?:kernels|torch|xla)_\w+)\s*\(")
 
 
 def header_functions(text: str) -> set[str]:

@@ -22,7 +22,7 @@ NEWEST_GLIBC = (2, 34)
 
 # What the package holds beside its own modules: a wheel is the library and the proof of its bits, not what verifies and
 # measures it in the project.
-PACKAGE_FOLDERS = ("_arrays", "_check", "include", "lib", "segment", "torch")
+PACKAGE_FOLDERS = ("_arrays", "_check", "include", "jax", "lib", "segment", "torch")
 
 # Every library with the header that says what it exports. Those of the frameworks the package alone uses: their headers
 # are not installed.
@@ -31,6 +31,7 @@ LIBRARIES = {
     "libbaracuda_kernels.so": _KERNELS_HEADER,
     "libbaracuda_kernels_cpu.so": _KERNELS_HEADER,
     "libbaracuda_torch.so": "native/pytorch/bridge.h",
+    "libbaracuda_xla.so": "native/xla/handler.h",
 }
 
 # What find_package(baracuda_kernels) reads. The last one's name is that of the build type.

@@ -3,12 +3,12 @@
 
 Importing this changes nothing. The functions have the names and arguments of the package's array functions, without
 ``out=`` and ``stream=``: they take tensors, run on the current stream and take part in autograd, torch.func (reverse
-mode), torch.vmap, torch.compile and torch.export. `scatter` has torch_scatter's.
+mode), torch.vmap, torch.compile and torch.export. `scatter` has torch_scatter's, `geometric` torch_geometric's.
 """
 
 from __future__ import annotations
 
-from . import _images, _rows, scatter  # noqa: F401  (the first two enter their routes)
+from . import _images, _rows, geometric, scatter  # noqa: F401  (the first two enter their routes)
 from ._bad_indices import check_indices
 from ._compile import decompositions
 from ._image_functions import affine_grid, grid_sample, roi_align, roi_pool
@@ -38,6 +38,7 @@ __all__ = [
     "decompositions",
     "dequantize_per_channel",
     "gather_csr",
+    "geometric",
     "grid_sample",
     "install",
     "operators",

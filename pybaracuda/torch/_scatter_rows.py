@@ -183,6 +183,10 @@ class ByOffsets:
         """Answer a tensor's rows."""
         return self._layout.batched(tensor, self._extent).flatten(0, 1)
 
+    def of_rows(self, rows: Any) -> Any:
+        """Answer rows as a tensor of the shape that they came from."""
+        return self._layout.restored(rows, self._extent)
+
     def _of_segments(self, rows: Any) -> Any:
         if self._layout.num_batches != 1:
             rows = rows.reshape(self._layout.num_batches, self.size + 1, *rows.shape[1:])[:, : self.size]

@@ -5,10 +5,11 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import jax_cases
 import numpy as np
 import pytest
 from jax_cases import CASES, FLOATS, arrays_of, drawn, fixed, wide
@@ -366,3 +367,83 @@ def test_every_public_function_has_a_case() -> None:
     covered = {each.split("-")[0] for each in CASES}
     functions = {each for each in pybaracuda.jax.__all__ if callable(getattr(pybaracuda.jax, each))}
     assert {"pad" if each.startswith("pad_") else each for each in covered} == functions
+
+
+class Long(NamedTuple):
+    """Ids and offsets of one problem."""
+
+    ids: Any
+    sorted_ids: Any
+    offsets: Any
+
+
+LONG_SUMS = [each for each in CASES if each.startswith(("segment", "gather")) and "empty" not in each]
+
+
+@pytest.mark.parametrize("name", LONG_SUMS)
+def test_mapped_sums_are_cut_where_single_ones_are(name: str, rng: np.random.Generator) -> None:
+    """Sums of more terms than a partial sum has, which begin at any row of the call that all problems make."""
+    case, num_rows = CASES[name], 3001
+    lengths = (num_rows, *case.shapes[0][1:]) if case.shapes[0][0] == 40 else case.shapes[0]
+    inputs = rng.standard_normal((3, *lengths)).astype(np.float32)
+    indices = [rng.integers(-1, 7, num_rows).astype(np.int32) for _ in inputs]
+    offsets = [np.sort(rng.integers(0, num_rows, 7)).astype(np.int32) for _ in inputs]
+
+    def of(position: int) -> Any:
+        ids = indices[position]
+        return Long(ids, np.sort(ids), offsets[position])
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(jax_cases, "NUM_ROWS", num_rows)
+        outputs = [case.call(pybaracuda, of(i), x) for i, x in enumerate(inputs)]
+        grads = [cotangent(rng, each) for each in outputs]
+        assert case.backward is not None
+        wanted = [case.backward(pybaracuda, of(i), grads[i], outputs[i], x) for i, x in enumerate(inputs)]
+
+        def function(ids: Any, sorted_ids: Any, offsets: Any, x: Any, g: Any) -> Any:
+            output, pull = jax.vjp(lambda y: case.call(pybaracuda.jax, Long(ids, sorted_ids, offsets), y), x)
+            return output, pull(g)[0]
+
+        stacked = [np.stack(each) for each in (indices, [np.sort(each) for each in indices], offsets)]
+        found, gradients = jax.jit(jax.vmap(function))(*stacked, inputs, np.stack(grads))
+    assert_same_bits(np.asarray(found), np.stack(outputs))
+    assert_same_bits(np.asarray(gradients), np.stack(wanted))
+
+
+def test_mapped_samples_that_crowd_have_the_bits_of_single_ones(rng: np.random.Generator) -> None:
+    x = rng.standard_normal((3, 2, 3, 4, 4)).astype(np.float32)
+    grid = rng.uniform(-1, 1, (3, 2, 70, 70, 2)).astype(np.float32)
+    grad = rng.standard_normal((3, 2, 3, 70, 70)).astype(np.float32)
+    found = jax.vmap(lambda g, *y: jax.vjp(pybaracuda.jax.grid_sample, *y)[1](g))(grad, x, grid)
+    wanted = [pybaracuda.grid_sample_backward(*each) for each in zip(grad, x, grid, strict=True)]
+    assert_all_same(found, [np.stack(each) for each in zip(*wanted, strict=True)])
+    # Every element of the input occurs a thousand times.
+    wide_grad = rng.standard_normal((3, 2, 2, 4004)).astype(np.float32)
+    (pulled,) = jax.vmap(
+        lambda g: jax.vjp(lambda y: pybaracuda.jax.pad(y, (0, 0, 0), (0, 0, 4000), "circular"), x[0, 0, :2, :2])[1](
+            g.reshape(2, 2, 4004)
+        )
+    )(wide_grad)
+    wanted = [pybaracuda.pad_backward(each, (0, 0, 0), (0, 0, 4000), "circular") for each in wide_grad]
+    assert_same_bits(np.asarray(pulled), np.stack(wanted))
+
+
+@pytest.mark.parametrize("name", ["roi_align", "roi_pool"])
+def test_mapped_gradients_of_many_boxes_are_one_call_s(name: str, rng: np.random.Generator) -> None:
+    """Sums over more than 64 boxes may be cut elsewhere than a loop's: where those of all images and boxes are."""
+    x = rng.standard_normal((2, 1, 2, 20, 20)).astype(np.float32)
+    corners = rng.uniform(0, 12, (2, 300, 2))
+    boxes = np.concatenate([np.zeros((2, 300, 1)), corners, corners + rng.uniform(1, 7, (2, 300, 2))], 2)
+    boxes = boxes.astype(np.float32)
+    grad = rng.standard_normal((2, 300, 2, 3, 3)).astype(np.float32)
+    function = getattr(pybaracuda.jax, name)
+    found = jax.vmap(lambda g, y, b: jax.vjp(lambda z: function(z, b, 3), y)[1](g)[0])(grad, x, boxes)
+    every = boxes.copy()
+    every[1, :, 0] = 1
+    images, rows, grads = x.reshape(2, 2, 20, 20), every.reshape(600, 5), grad.reshape(600, 2, 3, 3)
+    if name == "roi_align":
+        wanted = pybaracuda.roi_align_backward(grads, rows, images.shape)
+    else:
+        argmax = pybaracuda.roi_pool(images, rows, 3, return_argmax=True)[1]
+        wanted = pybaracuda.roi_pool_backward(grads, rows, argmax, images.shape)
+    assert_same_bits(np.asarray(found).reshape(2, 2, 20, 20), wanted)

@@ -19,7 +19,7 @@ from ..grid_sample import check_options
 from ..grid_sample import prepare as prepare_grid_sample
 from ..grid_sample import prepare_backward as prepare_grid_sample_backward
 from ._operation import Axes, KernelOperation, Operation, Spec, Tangents, zeros
-from ._primitive import call, run, spec_of
+from ._primitive import array_of, call, run, spec_of
 
 __all__ = ["affine_grid", "grid_sample"]
 
@@ -172,7 +172,7 @@ def grid_sample(
     derivative exists through the gradient of the input alone.
     """
     check_options(mode, padding_mode, align_corners)
-    return run(_GridSample(), jnp.asarray(input), jnp.asarray(grid))[0]
+    return run(_GridSample(), array_of(input), array_of(grid))[0]
 
 
 @dataclass(frozen=True)
@@ -229,7 +229,7 @@ def affine_grid(theta: Any, size: Sequence[int], align_corners: bool = False) ->
     ``pybaracuda.affine_grid_backward``, bit for bit.
     """
     n, _, h, w = check_size(_call.whole_tuple("size", size), align_corners)
-    theta = jnp.asarray(theta)
+    theta = array_of(theta)
     shape, _ = spec_of(theta)
     _call.check_shape("theta", shape, (n, 2, 3))
     return run(_AffineGrid(h, w), theta)[0]

@@ -17,7 +17,7 @@ from ..pad import check_mode, pads_of, value_key
 from ..pad import prepare as prepare_pad
 from ..pad import prepare_backward as prepare_pad_backward
 from ._operation import Axes, KernelOperation, Spec, Tangents, Unfold, merged, parted
-from ._primitive import call, run, spec_of
+from ._primitive import array_of, call, run, spec_of
 
 __all__ = ["pad"]
 
@@ -106,7 +106,7 @@ def pad(
     ``pybaracuda.pad_backward``, bit for bit.
     """
     check_mode(mode)
-    array = jnp.asarray(input)
+    array = array_of(input)
     rank, (_, dtype) = array.ndim, spec_of(array)
     key = value_key(value, dtype) if mode == "constant" and item_bytes(dtype) is not None else 0
     operation = _Pad(pads_of("pad_low", pad_low, rank), pads_of("pad_high", pad_high, rank), mode, key)

@@ -20,7 +20,7 @@ from ..roi_align import sampling_options
 from ..roi_pool import prepare as prepare_roi_pool
 from ..roi_pool import prepare_backward as prepare_roi_pool_backward
 from ._operation import Axes, KernelOperation, Operation, Spec, Tangents, Unfold, merged, parted
-from ._primitive import call, run
+from ._primitive import array_of, call, run
 
 __all__ = ["roi_align", "roi_pool"]
 
@@ -198,9 +198,9 @@ class _RoiPoolBackward(KernelOperation):
 def _boxes_of(boxes: Any, input: Any) -> Any:
     """Answer one array of [K, 5] boxes, without a gradient: as given, or of those of each image."""
     if not isinstance(boxes, list | tuple):
-        return jax.lax.stop_gradient(jnp.asarray(boxes))
+        return jax.lax.stop_gradient(array_of(boxes))
     check_images(boxes, "input", input.shape)
-    parts = [jax.lax.stop_gradient(jnp.asarray(each)) for each in boxes]
+    parts = [jax.lax.stop_gradient(array_of(each)) for each in boxes]
     for number_of, each in enumerate(parts):
         if each.ndim != 2 or each.shape[1] != 4:
             raise ValueError(f"boxes[{number_of}] has shape {each.shape}; wanted [L, 4]")
@@ -255,7 +255,7 @@ def roi_align(
     ``pybaracuda.roi_align_backward``, bit for bit; under vmap that of all mapped images and boxes in one call, whose
     sums may be cut elsewhere than those of the single ones.
     """
-    images = jnp.asarray(input)
+    images = array_of(input)
     pooled = extent_pair("output_size", output_size)
     options = sampling_options(spatial_scale, sampling_ratio, aligned)
     return run(_RoiAlign(tuple(images.shape), pooled, options), images, _boxes_of(boxes, images))[0]
@@ -293,7 +293,7 @@ def roi_pool(
     The gradient is that of ``pybaracuda.roi_pool_backward``, bit for bit, with :func:`roi_align`'s note about vmap.
     Derivatives of every order and both modes exist; boxes have none.
     """
-    images = jnp.asarray(input)
+    images = array_of(input)
     pooled = extent_pair("output_size", output_size)
     operation = _RoiPool(pooled, number("spatial_scale", spatial_scale))
     output, argmax = run(operation, images, _boxes_of(boxes, images))

@@ -21,7 +21,7 @@ from ._handler import TARGET, ffi
 from ._operation import Axes, KernelOperation, Operation, Spec
 from ._partition import assigned, mesh_axes, partitioned, specs_of
 
-__all__ = ["call", "run"]
+__all__ = ["array_of", "call", "run", "spec_of"]
 
 # How many programs of one operator each are kept for calls outside of jit, and how many partitionings.
 _MOST_PROGRAMS = 1024
@@ -322,10 +322,21 @@ except ImportError:
     pass
 
 
-_jitted = jax.jit(lambda operation, *operands: tuple(call(operation, *operands)), static_argnums=0, inline=True)
+@lru_cache(maxsize=_MOST_PROGRAMS)
+def _jitted(operation: Operation) -> Callable[..., tuple[Any, ...]]:
+    def function(*operands: Any) -> tuple[Any, ...]:
+        return tuple(call(operation, *operands))
+
+    # Within another program it leaves no trace.
+    jitted: Callable[..., tuple[Any, ...]] = jax.jit(function, inline=True)
+    return jitted
 
 
 def run(operation: Operation, *operands: Any) -> tuple[Any, ...]:
     """Call an operator from outside or inside of a transformation."""
-    results: tuple[Any, ...] = _jitted(operation, *operands)
-    return results
+    return _jitted(operation)(*operands)
+
+
+def array_of(value: Any) -> Any:
+    """Make a JAX array of what may be one."""
+    return value if isinstance(value, jax.Array) else jnp.asarray(value)

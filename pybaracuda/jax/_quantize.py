@@ -13,7 +13,7 @@ from .._arrays import HOST
 from .._call import Prepared, whole
 from ..dequantize import check_axis, prepare
 from ._operation import Axes, KernelOperation, Spec, Tangents, Unfold
-from ._primitive import call, run
+from ._primitive import array_of, call, run
 from ._rows import Segments
 
 __all__ = ["dequantize_per_channel"]
@@ -94,6 +94,6 @@ def dequantize_per_channel(input: Any, scale: Any, zero_point: Any, axis: int) -
     Integers have no gradient. The scales have one, of every order and in both modes: a sum over each channel's elements
     in row-major order, in float32 for 16-bit scales.
     """
-    values = jnp.asarray(input)
+    values = array_of(input)
     channel = check_axis("input", values.shape, whole("axis", axis))
-    return run(_Dequantize(channel), values, jnp.asarray(scale), jnp.asarray(zero_point))[0]
+    return run(_Dequantize(channel), values, array_of(scale), array_of(zero_point))[0]

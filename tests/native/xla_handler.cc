@@ -324,6 +324,10 @@ int main(int count, char** arguments) {
     const bool has_run = ran(&call);
     if (!has_run) fprintf(stderr, "%s\n", last_error.c_str());
     REQUIRE(has_run);
+    // A name ends where it says, not at a zero.
+    Call longer = right_call(symbol);
+    longer.symbol += std::string(1, '\0') + "x";
+    REQUIRE(!ran(&longer));
     REQUIRE(!ran(&call, 0));
     REQUIRE(!ran(&call, kExecuteStage, kArrayAttribute));
     REQUIRE(!ran(&call, kExecuteStage, kStringAttribute, kS8));

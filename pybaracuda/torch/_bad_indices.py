@@ -155,7 +155,7 @@ def note(ids: Any, extent: int) -> None:
         if graphs is None or not graphs.count(ids, extent):
             warnings.warn(
                 "an index was captured in a CUDA graph that pybaracuda.torch.check_indices() will know nothing of: "
-                "there is no counter for it. Call the operator once before the capture.",
+                "there is no counter with room for it. Call the operator once before the capture.",
                 RuntimeWarning,
                 stacklevel=2,
             )

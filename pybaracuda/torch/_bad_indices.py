@@ -30,7 +30,7 @@ def _quotients(ids: Any, extent: int) -> Any:
     """Answer for each entry what is 0 exactly if it lies in [0, extent)."""
     if extent > torch.iinfo(ids.dtype).max:
         ids = ids.to(torch.int64)
-    found = torch.empty(ids.shape, dtype=_DTYPE, device=ids.device)
+    found = torch.empty_like(ids, dtype=_DTYPE)
     return torch.floor_divide(ids, extent, out=found)
 
 

@@ -47,6 +47,16 @@ def _backend_lines(backend: str) -> list[str]:
     return lines
 
 
+def _jax_line() -> str:
+    """Say which JAX programs can call the libraries, and through what; JAX is not imported."""
+    try:
+        path = _library.handler_path()
+    except pybaracuda.BackendUnavailableError as error:
+        return f"jax: not available: {error}"
+    version = _version_of("jax")
+    return f"jax: {path}\n  " + ("not available: JAX is not installed" if version == "not installed" else "available")
+
+
 def _operator_table() -> list[str]:
     """List every operator with its dtypes and the libraries that hold it."""
     libraries: dict[str, _library.Library | None] = {}
@@ -78,6 +88,7 @@ def info() -> int:
     print()
     for backend in ("cpu", "cuda"):
         print("\n".join(_backend_lines(backend)))
+    print(_jax_line())
     print()
     print("\n".join(_operator_table()))
     print()

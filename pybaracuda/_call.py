@@ -172,6 +172,13 @@ class Prepared:
         Whether the kernel takes the inputs' strides; otherwise strided inputs are copied.
     in_place : int or None
         The input that the first output may share memory with.
+
+    Attributes
+    ----------
+    kernel : Kernel
+    outputs : tuple of Output
+    casts : tuple of (str or None)
+        Empty where no input must be converted.
     """
 
     __slots__ = (
@@ -184,6 +191,8 @@ class Prepared:
         "_primary",
         "_strided",
         "_workspace_size",
+        "casts",
+        "kernel",
         "outputs",
     )
 
@@ -197,8 +206,10 @@ class Prepared:
         strided: bool = False,
         in_place: int | None = None,
     ) -> None:
+        self.kernel = kernel
         self.outputs = tuple(outputs)
-        self._casts = tuple(casts) if any(casts) else None
+        self.casts = tuple(casts) if any(casts) else ()
+        self._casts = self.casts or None
         self._primary = primary
         self._strided = strided
         self._in_place = in_place

@@ -34,6 +34,8 @@ class Kernel(Immutable):
     operator : Operator
     variant : Variant
     library : Library
+    absent_tensors : frozenset of str
+        Tensors of the operator that the problem has not.
     arguments : tuple
         What the ``_can_implement`` function takes, None where a tensor's pointer belongs.
     function : callable
@@ -50,8 +52,19 @@ class Kernel(Immutable):
         As :meth:`Plan.select`.
     """
 
-    __slots__ = ("_packed", "arguments", "block", "function", "library", "operator", "variant", "workspace_size")
+    __slots__ = (
+        "_packed",
+        "absent_tensors",
+        "arguments",
+        "block",
+        "function",
+        "library",
+        "operator",
+        "variant",
+        "workspace_size",
+    )
 
+    absent_tensors: frozenset[str]
     arguments: tuple[Any, ...]
     block: Callable[[Sequence[int], tuple[int, int], int], bytes]
     function: Callable[[bytes], int]
@@ -75,6 +88,7 @@ class Kernel(Immutable):
         put(self, "operator", operator)
         put(self, "variant", variant)
         put(self, "library", library)
+        put(self, "absent_tensors", descriptor.absent_tensors)
         put(self, "arguments", packed.arguments)
         put(self, "function", self._found("run_packed"))
         put(self, "block", packed.block)

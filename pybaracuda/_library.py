@@ -21,6 +21,7 @@ __all__ = [
     "backend_available",
     "backend_problem",
     "cmake_dir",
+    "handler_path",
     "include_dir",
     "last_path",
     "library_path",
@@ -33,6 +34,7 @@ __all__ = [
 
 PREFIX = "baracuda_kernels_"
 _FILES = {"cpu": "libbaracuda_kernels_cpu.so", "cuda": "libbaracuda_kernels.so"}
+_HANDLERS = "libbaracuda_xla.so"
 
 
 _LIBRARY_FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
@@ -135,6 +137,15 @@ def library_path(backend: str) -> Path:
     return path
 
 
+def handler_path() -> Path:
+    """Find the file of the handlers through which XLA's programs call the C libraries."""
+    path = _find("lib", _HANDLERS)
+    if path is None:
+        expected = Path(__file__).parent / "lib" / _HANDLERS
+        raise BackendUnavailableError(f"the library of XLA's handlers is not installed: {expected} does not exist")
+    return path
+
+
 def include_dir() -> Path:
     """Find the folder that holds ``baracuda_kernels.h``, for a compiler.
 
@@ -220,6 +231,11 @@ class Library:
         self._last_error = getattr(self._native, PREFIX + "last_error")
         self._functions: dict[str, Callable[..., int]] = {}
 
+    @property
+    def handle(self) -> int:
+        """What the loader calls the library, for code that looks its functions up."""
+        return int(self._native._handle)
+
     def function(self, operator: _abi.Operator, variant: _abi.Variant, verb: str) -> Callable[..., int]:
         """Answer one C function with its signature set."""
         symbol = symbol_name(operator, variant, verb)
@@ -243,6 +259,11 @@ class Library:
             return interruption
         text = (self._last_error() or b"").decode(errors="replace")
         return from_status(status, symbol, text, needed=needed, got=got)
+
+    @property
+    def native(self) -> ctypes.CDLL:
+        """The library as ctypes has it."""
+        return self._native
 
     @property
     def version(self) -> str:

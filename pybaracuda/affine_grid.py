@@ -86,7 +86,7 @@ class AffineGridBackwardPlan(Plan):
     category = "image"
 
 
-def _check_size(size: tuple[int, ...], align_corners: bool) -> tuple[int, ...]:
+def check_size(size: tuple[int, ...], align_corners: bool) -> tuple[int, ...]:
     if len(size) == 5:
         raise UnsupportedError(f"size is {size}: a 3-D affine_grid is not wired yet; wanted (N, C, H, W)")
     if len(size) != 4:
@@ -103,7 +103,7 @@ def _compute(dtype: str) -> tuple[str, str | None]:
 
 
 @lru_cache(maxsize=MOST_COMBINATIONS)
-def _prepare(device: int, shape: tuple[int, ...], dtype: str, size: tuple[int, ...]) -> Prepared:
+def prepare(device: int, shape: tuple[int, ...], dtype: str, size: tuple[int, ...]) -> Prepared:
     n, _, h, w = size
     element, cast = _compute(_call.element_of("theta", dtype))
     _call.check_shape("theta", shape, (n, 2, 3))
@@ -112,7 +112,7 @@ def _prepare(device: int, shape: tuple[int, ...], dtype: str, size: tuple[int, .
 
 
 @lru_cache(maxsize=MOST_COMBINATIONS)
-def _prepare_backward(device: int, shape: tuple[int, ...], dtype: str, size: tuple[int, ...]) -> Prepared:
+def prepare_backward(device: int, shape: tuple[int, ...], dtype: str, size: tuple[int, ...]) -> Prepared:
     n, _, h, w = size
     element, cast = _compute(_call.element_of("grad_grid", dtype))
     _call.check_shape("grad_grid", shape, (n, h, w, 2))
@@ -159,8 +159,8 @@ def affine_grid(
     Defined by torch 2.11, align_corners False; Jaderberg et al., Spatial Transformer Networks, 2015.
     """
     maps = read("theta", theta, stream)
-    extents = _check_size(_call.whole_tuple("size", size), align_corners)
-    return _prepare(maps.device, maps.shape, maps.dtype, extents).launch((maps,), (out,), stream)[0]
+    extents = check_size(_call.whole_tuple("size", size), align_corners)
+    return prepare(maps.device, maps.shape, maps.dtype, extents).launch((maps,), (out,), stream)[0]
 
 
 def affine_grid_backward(
@@ -195,6 +195,6 @@ def affine_grid_backward(
     from any number of threads.
     """
     gradient = read("grad_grid", grad_grid, stream)
-    extents = _check_size(_call.whole_tuple("size", size), align_corners)
-    prepared = _prepare_backward(gradient.device, gradient.shape, gradient.dtype, extents)
+    extents = check_size(_call.whole_tuple("size", size), align_corners)
+    prepared = prepare_backward(gradient.device, gradient.shape, gradient.dtype, extents)
     return prepared.launch((gradient,), (out,), stream)[0]

@@ -126,7 +126,7 @@ class DequantizePerChannelBackwardPlan(Plan):
     sums = False
 
 
-def _check_axis(name: str, shape: tuple[int, ...], axis: int) -> int:
+def check_axis(name: str, shape: tuple[int, ...], axis: int) -> int:
     rank = len(shape)
     if not -rank <= axis < rank:
         raise ValueError(f"axis is {axis}; {name} has {rank} axes")
@@ -141,7 +141,7 @@ def _at_most_four(shape: tuple[int, ...], axis: int) -> tuple[tuple[int, ...], i
 
 
 @lru_cache(maxsize=MOST_COMBINATIONS)
-def _prepare(
+def prepare(
     device: int,
     shape: tuple[int, ...],
     dtype: str,
@@ -154,7 +154,7 @@ def _prepare(
     quantized = _call.element_of("input", dtype, _QUANTIZED, _NOT_YET)
     element = _call.element_of("scale", scale_dtype)
     _call.element_of("zero_point", zero_dtype, tuple(_ZERO_POINT_CASTS))
-    axis = _check_axis("input", shape, axis)
+    axis = check_axis("input", shape, axis)
     _call.check_shape("scale", scale_shape, (shape[axis],))
     _call.check_shape("zero_point", zero_shape, (shape[axis],))
     extents, channel = _at_most_four(shape, axis)
@@ -164,7 +164,7 @@ def _prepare(
 
 
 @lru_cache(maxsize=MOST_COMBINATIONS)
-def _prepare_backward(
+def prepare_backward(
     device: int,
     shape: tuple[int, ...],
     dtype: str,
@@ -175,7 +175,7 @@ def _prepare_backward(
     element = _call.element_of("grad_output", dtype)
     _call.element_of("scale", scale_dtype, FLOATS)
     cast = _call.wider("scale", scale_dtype, element)
-    axis = _check_axis("grad_output", shape, axis)
+    axis = check_axis("grad_output", shape, axis)
     _call.check_shape("scale", scale_shape, (shape[axis],))
     extents, channel = _at_most_four(shape, axis)
     descriptor = DequantizePerChannelBackwardDescriptor(extents, channel, output_element=element)
@@ -228,7 +228,7 @@ def dequantize_per_channel(
     values = read("input", input, stream)
     scales = read("scale", scale, stream, values)
     zeros = read("zero_point", zero_point, stream, values)
-    prepared = _prepare(
+    prepared = prepare(
         values.device,
         values.shape,
         values.dtype,
@@ -276,7 +276,7 @@ def dequantize_per_channel_backward(
     """
     gradient = read("grad_output", grad_output, stream)
     scales = read("scale", scale, stream, gradient)
-    prepared = _prepare_backward(
+    prepared = prepare_backward(
         gradient.device, gradient.shape, gradient.dtype, scales.shape, scales.dtype, _call.whole("axis", axis)
     )
     return prepared.launch((scales, gradient), (out,), stream)[0]

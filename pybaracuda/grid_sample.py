@@ -106,7 +106,7 @@ class GridSampleBackwardPlan(Plan):
     layout = "nchw"
 
 
-def _check_options(mode: str, padding_mode: str, align_corners: bool) -> None:
+def check_options(mode: str, padding_mode: str, align_corners: bool) -> None:
     """Refuse what is not wired yet, and what no framework has."""
     for name, value, known, wired in (
         ("mode", mode, _MODES, "bilinear"),
@@ -140,7 +140,7 @@ def _check_operands(
 
 
 @lru_cache(maxsize=MOST_COMBINATIONS)
-def _prepare(device: int, shape: tuple[int, ...], dtype: str, grid_shape: tuple[int, ...], grid_dtype: str) -> Prepared:
+def prepare(device: int, shape: tuple[int, ...], dtype: str, grid_shape: tuple[int, ...], grid_dtype: str) -> Prepared:
     element, cast = _check_operands("input", shape, dtype, grid_shape, grid_dtype)
     n, c, ih, iw = shape
     _, oh, ow, _ = grid_shape
@@ -149,7 +149,7 @@ def _prepare(device: int, shape: tuple[int, ...], dtype: str, grid_shape: tuple[
 
 
 @lru_cache(maxsize=MOST_COMBINATIONS)
-def _prepare_backward(
+def prepare_backward(
     device: int,
     grad_shape: tuple[int, ...],
     grad_dtype: str,
@@ -218,10 +218,10 @@ def grid_sample(
 
     Defined by torch 2.11; Jaderberg et al., Spatial Transformer Networks, 2015.
     """
-    _check_options(mode, padding_mode, align_corners)
+    check_options(mode, padding_mode, align_corners)
     first = read("input", input, stream)
     positions = read("grid", grid, stream, first)
-    prepared = _prepare(first.device, first.shape, first.dtype, positions.shape, positions.dtype)
+    prepared = prepare(first.device, first.shape, first.dtype, positions.shape, positions.dtype)
     return prepared.launch((first, positions), (out,), stream)[0]
 
 
@@ -266,11 +266,11 @@ def grid_sample_backward(
     No atomics: a pixel owns its sum, so the bits are the same on every run, thread count, GPU and backend. The gradient
     at a NaN position is dropped and its grad_grid is 0. May be called from any number of threads.
     """
-    _check_options(mode, padding_mode, align_corners)
+    check_options(mode, padding_mode, align_corners)
     first = read("grad_output", grad_output, stream)
     images = read("input", input, stream, first)
     positions = read("grid", grid, stream, first)
-    prepared = _prepare_backward(
+    prepared = prepare_backward(
         first.device, first.shape, first.dtype, images.shape, images.dtype, positions.shape, positions.dtype
     )
     if out is None:

@@ -27,7 +27,7 @@ __all__ = ["PadBackwardDescriptor", "PadBackwardPlan", "PadDescriptor", "PadPlan
 _MODES = ("constant", "reflect", "replicate", "circular", "symmetric")
 
 
-def _check_mode(mode: str) -> None:
+def check_mode(mode: str) -> None:
     if not isinstance(mode, str) or mode not in _MODES:
         raise ValueError(f"mode is {shown(mode)}; wanted one of {', '.join(map(repr, _MODES))}")
 
@@ -45,7 +45,7 @@ class _PadProblem(Descriptor):
 
     def __post_init__(self) -> None:
         Descriptor.__post_init__(self)
-        _check_mode(self.mode)
+        check_mode(self.mode)
         for name in ("pad_low", "pad_high"):
             self._check_length(name, getattr(self, name))
         # Also in C, where pad_high and so the reason is not known.
@@ -230,7 +230,7 @@ class PadBackwardPlan(Plan):
         return super().precision_guarantee
 
 
-def _pads(name: str, value: Any, rank: int) -> tuple[int, ...]:
+def pads_of(name: str, value: Any, rank: int) -> tuple[int, ...]:
     if type(value) is int or (hasattr(value, "__index__") and not getattr(value, "ndim", 0)):
         return (_call.whole(name, value),) * rank
     try:
@@ -276,7 +276,7 @@ def _pattern(value: Any, dtype: str) -> int:
         return int.from_bytes(held.tobytes(), "little")
 
 
-def _value_key(value: Any, dtype: str) -> bytes | int:
+def value_key(value: Any, dtype: str) -> bytes | int:
     """Answer what tells two padding values of a dtype apart, and what the descriptor's value is made of."""
     if isinstance(value, str | bytes):
         raise TypeError(f"value: wanted a number, got {type(value).__name__}")
@@ -286,7 +286,7 @@ def _value_key(value: Any, dtype: str) -> bytes | int:
 
 
 @lru_cache(maxsize=MOST_COMBINATIONS)
-def _prepare(
+def prepare(
     device: int,
     shape: tuple[int, ...],
     strides: tuple[int, ...] | None,
@@ -313,7 +313,7 @@ def _prepare(
 
 
 @lru_cache(maxsize=MOST_COMBINATIONS)
-def _prepare_backward(
+def prepare_backward(
     device: int,
     shape: tuple[int, ...],
     strides: tuple[int, ...] | None,
@@ -408,17 +408,17 @@ def pad(
     Defined by ``numpy.pad`` (replicate is its edge, circular its wrap) and ``torch.nn.functional.pad`` for pads
     that these take; the pads are in NumPy's order, not in torch's. Where theirs differ: docs/differences.md.
     """
-    _check_mode(mode)
+    check_mode(mode)
     operand = read("input", input, stream)
     rank = len(operand.shape)
-    low, high = _pads("pad_low", pad_low, rank), _pads("pad_high", pad_high, rank)
+    low, high = pads_of("pad_low", pad_low, rank), pads_of("pad_high", pad_high, rank)
     dtype = operand.dtype
-    key = _value_key(value, dtype) if mode == "constant" and item_bytes(dtype) is not None else 0
+    key = value_key(value, dtype) if mode == "constant" and item_bytes(dtype) is not None else 0
     problem = (operand.device, operand.shape, operand.strides, dtype, low, high, mode, key)
     if out is None:
-        prepared = _prepare(*problem, None)
+        prepared = prepare(*problem, None)
     else:
-        prepared = _prepared_for(_prepare, problem, _strides_of(out, _padded(operand.shape, low, high)))
+        prepared = _prepared_for(prepare, problem, _strides_of(out, _padded(operand.shape, low, high)))
     return prepared.launch((operand,), (out,), stream)[0]
 
 
@@ -463,13 +463,13 @@ def pad_backward(
     float32 for 16-bit types): the same bits on every run, thread count, GPU and backend. May be called from any number
     of threads.
     """
-    _check_mode(mode)
+    check_mode(mode)
     operand = read("grad_output", grad_output, stream)
     rank = len(operand.shape)
-    low, high = _pads("pad_low", pad_low, rank), _pads("pad_high", pad_high, rank)
+    low, high = pads_of("pad_low", pad_low, rank), pads_of("pad_high", pad_high, rank)
     problem = (operand.device, operand.shape, operand.strides, operand.dtype, low, high, mode)
     if out is None:
-        prepared = _prepare_backward(*problem, None)
+        prepared = prepare_backward(*problem, None)
     else:
-        prepared = _prepared_for(_prepare_backward, problem, _strides_of(out, _cropped(operand.shape, low, high)))
+        prepared = _prepared_for(prepare_backward, problem, _strides_of(out, _cropped(operand.shape, low, high)))
     return prepared.launch((operand,), (out,), stream)[0]

@@ -109,7 +109,7 @@ class RoiAlignBackwardPlan(Plan):
     layout = "nchw"
 
 
-def _options(spatial_scale: float, sampling_ratio: int, aligned: bool) -> tuple[float, int, bool]:
+def sampling_options(spatial_scale: float, sampling_ratio: int, aligned: bool) -> tuple[float, int, bool]:
     """Convert what says how boxes are sampled; every ratio below 1 is adaptive."""
     return (
         _call.number("spatial_scale", spatial_scale),
@@ -119,7 +119,7 @@ def _options(spatial_scale: float, sampling_ratio: int, aligned: bool) -> tuple[
 
 
 @lru_cache(maxsize=MOST_COMBINATIONS)
-def _prepare(
+def prepare(
     device: int,
     input_shape: tuple[int, ...],
     dtype: str,
@@ -143,7 +143,7 @@ def _prepare(
 
 
 @lru_cache(maxsize=MOST_COMBINATIONS)
-def _prepare_backward(
+def prepare_backward(
     device: int,
     grad_shape: tuple[int, ...],
     dtype: str,
@@ -227,14 +227,14 @@ def roi_align(
     """
     first = read("input", input, stream)
     rois = read_boxes(boxes, first, stream)
-    prepared = _prepare(
+    prepared = prepare(
         first.device,
         first.shape,
         first.dtype,
         rois.shape,
         rois.dtype,
         _call.extent_pair("output_size", output_size),
-        *_options(spatial_scale, sampling_ratio, aligned),
+        *sampling_options(spatial_scale, sampling_ratio, aligned),
     )
     check_images(boxes, "input", first.shape)
     return prepared.launch((first, rois), (out,), stream)[0]
@@ -286,14 +286,14 @@ def roi_align_backward(
     first = read("grad_output", grad_output, stream)
     rois = read_boxes(boxes, first, stream)
     shape = _call.whole_tuple("input_shape", input_shape)
-    prepared = _prepare_backward(
+    prepared = prepare_backward(
         first.device,
         first.shape,
         first.dtype,
         rois.shape,
         rois.dtype,
         shape,
-        *_options(spatial_scale, sampling_ratio, aligned),
+        *sampling_options(spatial_scale, sampling_ratio, aligned),
     )
     check_images(boxes, "input_shape", shape)
     return prepared.launch((first, rois), (out,), stream)[0]

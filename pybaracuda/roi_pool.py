@@ -109,7 +109,7 @@ class RoiPoolBackwardPlan(Plan):
 
 
 @lru_cache(maxsize=MOST_COMBINATIONS)
-def _prepare(
+def prepare(
     device: int,
     input_shape: tuple[int, ...],
     dtype: str,
@@ -131,7 +131,7 @@ def _prepare(
 
 
 @lru_cache(maxsize=MOST_COMBINATIONS)
-def _prepare_backward(
+def prepare_backward(
     device: int,
     grad_shape: tuple[int, ...],
     dtype: str,
@@ -219,7 +219,7 @@ def roi_pool(
     wants_argmax = _call.flag("return_argmax", return_argmax)
     first = read("input", input, stream)
     rois = read_boxes(boxes, first, stream)
-    prepared = _prepare(
+    prepared = prepare(
         first.device,
         first.shape,
         first.dtype,
@@ -285,7 +285,7 @@ def roi_pool_backward(
     rois = read_boxes(boxes, first, stream)
     pixels = read("argmax", argmax, stream, first)
     shape = _call.whole_tuple("input_shape", input_shape)
-    prepared = _prepare_backward(
+    prepared = prepare_backward(
         first.device, first.shape, first.dtype, rois.shape, rois.dtype, pixels.shape, pixels.dtype, shape
     )
     check_images(boxes, "input_shape", shape)

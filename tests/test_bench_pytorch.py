@@ -247,7 +247,8 @@ def example() -> Result:
         "versions": {"torch": "2.9"},
         "repeat": 3,
         "flush": "1 MiB written",
-        "not_run": ["host, roi_pool: no time left"],
+        "not_run": ["host, roi_pool: no time left", "rows, gather 1 x 1: no time left"],
+        "sections": list(main.SECTIONS),
     }
     plain = Run(timing(100), timing(200), same_bits=False, taken={"forward": [], "backward": []})
     rows = [
@@ -326,8 +327,12 @@ def test_update_keeps_the_rest() -> None:
     earlier, later = example(), example()
     later.host, later.rows = [], [RowResult("gather 1 x 1", {"ours": run(1, 2)})]
     later.training = [Training("ours", "python -m", [1.0], "e")]
+    later.origin |= {"date": "2026-02-03 04:05 UTC", "sections": ["rows", "training"], "not_run": []}
     found = results.updated(earlier, later)
     assert found.host == earlier.host
+    assert found.origin["not_run"] == ["host, roi_pool: no time left"]
+    assert "Measured later, or again: rows, training: 2026-02-03 04:05 UTC." in report.origin(found).replace("\n", " ")
+    assert found.file_name == earlier.file_name
     assert set(found.row("gather 1 x 1").runs) == {"pytorch", "flag", "ours_flag", "ours"}
     assert [each.weights for each in found.training] == ["a", "b", "", "e"]
     later.origin = {**later.origin, "device": "another"}

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tools import check_exports, check_ptx, check_source, compare_code, wheel
+from tools import check_exports, check_ptx, check_source, commands, compare_code, wheel
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -245,9 +245,11 @@ def build_wheel(folder: Path, soname: str = "", without: str = "") -> Path:
     contents["pybaracuda/include/baracuda_kernels.h"] = HEADER
     made = folder / "pybaracuda.whl"
     with zipfile.ZipFile(made, "w") as archive:
-        for name in wheel.LIBRARIES:
+        for name, header in wheel.LIBRARIES.items():
             recorded = soname if soname and name.endswith("_cpu.so") else name
-            archive.write(build_library(folder, BOTH, f"-Wl,-soname,{recorded}"), f"pybaracuda/lib/{name}")
+            exported = check_exports.header_functions((commands.ROOT / header).read_text())
+            source = BOTH if "kernels" in name else "".join(f"{EXPORT}void {each}() {{}}\n" for each in exported)
+            archive.write(build_library(folder, source, f"-Wl,-soname,{recorded}"), f"pybaracuda/lib/{name}")
         for name, text in contents.items():
             if not without or not name.endswith(without):
                 archive.writestr(name, text)

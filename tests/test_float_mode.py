@@ -33,7 +33,7 @@ def forget() -> None:
     """Empty the caches, so that what was converted in one float mode is not used in the other."""
     _plan._build.cache_clear()
     for module in [found for name, found in sys.modules.items() if name.startswith("pybaracuda.")]:
-        for name in ("_prepare", "_prepare_backward"):
+        for name in ("prepare", "prepare_backward"):
             if hasattr(module, name):
                 getattr(module, name).cache_clear()
 

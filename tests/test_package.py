@@ -182,6 +182,7 @@ def test_paths() -> None:
 
 
 def test_a_missing_library_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    library = _library.load("cpu").path
     monkeypatch.setattr(pybaracuda, "__path__", [str(tmp_path)])
     with pytest.raises(pybaracuda.BackendUnavailableError, match=r"the cpu library is not installed: .*_cpu\.so"):
         pybaracuda.library_path("cpu")
@@ -192,7 +193,7 @@ def test_a_missing_library_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: P
     # An editable install has two folders; whichever holds the library will do.
     other = tmp_path / "other"
     (other / "lib").mkdir(parents=True)
-    shutil.copy(_library.load("cpu").path, other / "lib" / "libbaracuda_kernels_cpu.so")
+    shutil.copy(library, other / "lib" / "libbaracuda_kernels_cpu.so")
     monkeypatch.setattr(pybaracuda, "__path__", [str(tmp_path), str(other)])
     assert pybaracuda.library_path("cpu") == other / "lib" / "libbaracuda_kernels_cpu.so"
 

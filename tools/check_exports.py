@@ -16,7 +16,7 @@ ALLOWED_NEEDED = re.compile(
     r"lib(c|m|rt|dl|pthread)\.so\.\d+|libstdc\+\+\.so\.6|libgcc_s\.so\.1|ld-linux[\w-]*\.so\.\d+"
 )
 
-_FUNCTION = re.compile(r"\b(baracuda_kernels_\w+)\s*\(")
+_FUNCTION = re.compile(r"\b(baracuda_(?:kernels|torch|xla)_\w+)\s*\(")
 
 
 def header_functions(text: str) -> set[str]:
@@ -77,7 +77,7 @@ def main(arguments: list[str]) -> int:
     options = parser.parse_args(arguments)
     declared = header_functions(options.header.read_text(encoding="utf-8"))
     if not declared:
-        print(f"error: {options.header} declares no baracuda_kernels_ function", file=sys.stderr)
+        print(f"error: {options.header} declares no function of ours", file=sys.stderr)
         return 1
     wrong = False
     for library in options.library:

@@ -133,7 +133,7 @@ def install_component(environment: Environment, folder: Path, prefix: Path) -> N
     # What this build does not make must not stay behind from an earlier one: CMake's package names every build type's.
     manifest = folder / "install_manifest_pybaracuda.txt"
     fresh = {Path(line).resolve() for line in manifest.read_text(encoding="utf-8").splitlines()}
-    for path in (prefix / "pybaracuda" / "lib").rglob("*baracuda_kernels*"):
+    for path in (prefix / "pybaracuda" / "lib").rglob("*baracuda_*"):
         if not path.is_dir() and path.resolve() not in fresh:
             path.unlink()
 

@@ -22,9 +22,17 @@ NEWEST_GLIBC = (2, 34)
 
 # What the package holds beside its own modules: a wheel is the library and the proof of its bits, not what verifies and
 # measures it in the project.
-PACKAGE_FOLDERS = ("_arrays", "_check", "include", "lib", "segment", "torch")
+PACKAGE_FOLDERS = ("_arrays", "_check", "include", "jax", "lib", "segment", "torch")
 
-LIBRARIES = ("libbaracuda_kernels.so", "libbaracuda_kernels_cpu.so")
+# Every library with the header that says what it exports. Those of the frameworks the package alone uses: their headers
+# are not installed.
+_KERNELS_HEADER = "include/baracuda_kernels.h"
+LIBRARIES = {
+    "libbaracuda_kernels.so": _KERNELS_HEADER,
+    "libbaracuda_kernels_cpu.so": _KERNELS_HEADER,
+    "libbaracuda_torch.so": "native/pytorch/bridge.h",
+    "libbaracuda_xla.so": "native/xla/handler.h",
+}
 
 # What find_package(baracuda_kernels) reads. The last one's name is that of the build type.
 CMAKE_FILES = ("Config", "ConfigVersion", "_targets", "_targets-release")
@@ -99,7 +107,7 @@ def content_faults(wheel: Path) -> list[str]:
         wanted = [f"pybaracuda/lib/{name}" for name in LIBRARIES]
         faults += [f"{name} is missing" for name in wanted if name not in libraries]
         faults += [f"{name} is one library too many" for name in libraries if name not in wanted]
-        header = "pybaracuda/include/baracuda_kernels.h"
+        header = f"pybaracuda/{_KERNELS_HEADER}"
         package = [f"pybaracuda/lib/cmake/baracuda_kernels/baracuda_kernels{end}.cmake" for end in CMAKE_FILES]
         modules = ("pybaracuda/py.typed", "pybaracuda/__init__.py", "pybaracuda/_check/bits.txt")
         for name in (header, *package, *modules):
@@ -116,8 +124,11 @@ def content_faults(wheel: Path) -> list[str]:
                 faults.append(f"{name} does not belong in it")
         if faults:
             return faults
-        declared = check_exports.header_functions(archive.read(header).decode())
         for name in libraries:
+            of_library = LIBRARIES[Path(name).name]
+            is_installed = of_library == _KERNELS_HEADER
+            text = archive.read(header).decode() if is_installed else (commands.ROOT / of_library).read_text()
+            declared = check_exports.header_functions(text)
             path = archive.extract(name, folder)
             exported = check_exports.exported_symbols(_output("nm", "-D", "--defined-only", path))
             dynamic = _output("readelf", "-d", "-W", path)

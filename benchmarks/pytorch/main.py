@@ -162,6 +162,7 @@ class Bench:
         self.result = Result(
             {
                 **origin.describe(self._place, repeat, {}, []),
+                "sections": options.sections,
                 "limit": options.limit,
                 "not_run": [],
             }
@@ -253,6 +254,9 @@ class Bench:
         sizes = [*self._options.training_sizes.split(), "--device", self._device]
         for number in range(self._options.runs):
             for variant in training.VARIANTS:
+                # Once is enough to see what the flag costs, which is a minute.
+                if variant.name == "flag" and number:
+                    continue
                 if self._begins("training", f"{variant.name}, run {number + 1}", _PROGRAM_SECONDS):
                     self.result.training.append(training.run(variant, sizes, self._left()))
                     print(report.training_line(self.result.training[-1]), flush=True)
@@ -265,7 +269,8 @@ class Bench:
             if variant.name != "flag" and self._begins("profile", variant.name, _PROGRAM_SECONDS):
                 path = folder / f"profile-{variant.name}.txt"
                 found = training.run(variant, sizes, self._left(), path)
-                print(f"profile: {found.note or path}", flush=True)
+                head = found.note or path.read_text(encoding="utf-8").partition("\n---")[0]
+                print(f"profile, {variant.name}: {head}", flush=True)
 
     def run(self) -> int:
         """Measure what was asked for; 0 if everything was right, or 1."""

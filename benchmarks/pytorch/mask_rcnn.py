@@ -9,14 +9,26 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
+import re
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 from torchvision.models.detection import maskrcnn_resnet50_fpn
+
+# Parts of a profile: what is found in the names of their kernels, and what the host does often.
+_PARTS = {
+    "fills": "FillFunctor|Memset",
+    "copies": "Memcpy|direct_copy",
+    "nms": "nms",
+    "roi_align of torchvision": "roi_align.*_kernel_impl|roi_align_(forward|backward)",
+    "pybaracuda": "baracuda",
+    "sorts and gathers": "sort|Sort|gather|index_elementwise",
+}
+_HOST_CALLS = ("cudaLaunchKernel", "cudaStreamSynchronize", "aten::item", "aten::fill_", "aten::nonzero")
 
 _BOXES = 12
 _RATE = 0.002
@@ -85,9 +97,22 @@ def _profiled(training: _Training, steps: int, on_cuda: bool) -> str:
             training.step()
         training.wait()
     averages = profile.key_averages()
+    kernels = [each for each in averages if each.device_type == torch.autograd.DeviceType.CUDA]
+    lines = [f"{steps} steps; milliseconds a step on the device: {_device_time(kernels, '') / steps:.2f}"]
+    lines += [f"    {name}: {_device_time(kernels, part) / steps:.2f}" for name, part in _PARTS.items()]
+    lines.append("calls a step: " + ", ".join(f"{name} {_calls(averages, name) / steps:g}" for name in _HOST_CALLS))
     orders = ["self_cuda_time_total"] if on_cuda else []
     tables = [averages.table(sort_by=order, row_limit=45) for order in [*orders, "self_cpu_time_total"]]
-    return f"{steps} steps\n" + "\n".join(tables)
+    return "\n".join([*lines, *tables])
+
+
+def _device_time(kernels: Sequence[Any], part: str) -> float:
+    """Milliseconds of the kernels in whose names this regular expression is found."""
+    return float(sum(each.self_device_time_total for each in kernels if re.search(part, each.key)) / 1e3)
+
+
+def _calls(averages: Sequence[Any], name: str) -> int:
+    return sum(each.count for each in averages if each.key == name)
 
 
 def _arguments() -> argparse.Namespace:

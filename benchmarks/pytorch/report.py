@@ -41,6 +41,8 @@ def origin(result: Result) -> str:
         f"Measured {given['date']} on {given['device']}{driver}; {versions}. Medians of {given['repeat']} repetitions, "
         f"caches flushed before each ({given['flush']})."
     )
+    if parts := given.get("parts"):
+        text += f" Measured later, or again: {'; '.join(parts)}."
     if clocks := given.get("clocks"):
         text += " Clocks as read at the end: " + ", ".join(f"{name} {value}" for name, value in clocks.items()) + "."
     return paragraph(text)

@@ -232,7 +232,12 @@ def updated(earlier: Result, later: Result) -> Result:
     for name in ("device", "driver", "versions"):
         if earlier.origin[name] != later.origin[name]:
             raise ValueError(f"{name} differs: {earlier.origin[name]} was measured, now it is {later.origin[name]}")
-    result = Result(later.origin, later.host or earlier.host, [RowResult(r.name, dict(r.runs)) for r in earlier.rows])
+    sections = later.origin["sections"]
+    # What was not run then and was not tried now is still not there.
+    missing = [text for text in earlier.origin["not_run"] if text.partition(",")[0] not in sections]
+    parts = [*earlier.origin.get("parts", []), f"{', '.join(sections)}: {later.origin['date']}"]
+    about = {**earlier.origin, "not_run": [*missing, *later.origin["not_run"]], "parts": parts}
+    result = Result(about, later.host or earlier.host, [RowResult(row.name, dict(row.runs)) for row in earlier.rows])
     for row in later.rows:
         result.row(row.name).runs.update(row.runs)
     fresh = {run.variant for run in later.training}

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -54,7 +54,8 @@ class Row:
     """One call; `tiny` is the same with sizes that take no time, which `host` names in the table of the host's costs.
 
     Rows without it differ from another in data alone. `needs` is a module beside torch that has the operator;
-    `compiled` says whether compiled programs call our kernels, too.
+    `compiled` says whether compiled programs call our kernels, too; `formula`: whether the gradient is arithmetic of
+    PyTorch's around them, which a compiler does in its own way, so that its bits need not be the eager program's.
     """
 
     name: str
@@ -63,6 +64,7 @@ class Row:
     host: str = ""
     needs: str = ""
     compiled: bool = True
+    formula: bool = False
 
 
 def _pad(shape: Sequence[int], pads: int, mode: str, data: Data) -> Problem:
@@ -182,7 +184,8 @@ def _rows() -> Iterator[Row]:
     yield _pad_row("constant_pad_nd", "constant", 2, 3)
     for reduce in ("sum", "prod", "mean", "amax", "amin"):
         rows = _FEW if reduce == "prod" else _MANY
-        yield _of_rows(f"scatter_reduce {reduce}", partial(_scatter_reduce, reduce), rows)
+        row = _of_rows(f"scatter_reduce {reduce}", partial(_scatter_reduce, reduce), rows)
+        yield replace(row, formula=reduce in ("mean", "prod"))
     yield _of_rows("scatter_add of rows", _scatter_add)
     yield _of_rows("index_add", _index_add)
     yield _of_rows("index_put accumulate", _index_put)

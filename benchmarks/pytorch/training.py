@@ -35,9 +35,9 @@ class Variant(NamedTuple):
 
 VARIANTS = (
     Variant("plain", "PyTorch", False, ()),
-    Variant("flag", "PyTorch, deterministic algorithms (warn_only)", False, ("--flag", "--steps", "6")),
     Variant("ours", "`python -m pybaracuda.torch --deterministic --seed 0`", True, ()),
     Variant("ours_no_fill", "the same, `fill_uninitialized_memory = False`", True, ("--no-fill",)),
+    Variant("flag", "PyTorch, deterministic algorithms (warn_only)", False, ("--flag", "--steps", "6")),
 )
 
 

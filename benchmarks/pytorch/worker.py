@@ -119,8 +119,13 @@ def _same(one: Sequence[Any], other: Sequence[Any]) -> bool:
 
 
 def _difference(found: Sequence[Any], expected: Sequence[Any]) -> float:
-    pairs = zip(found, expected, strict=True)
-    return max(float((mine - their).abs().max() / their.abs().max().clamp_min(1e-30)) for mine, their in pairs)
+    """The largest difference over the largest finite result; infinities that are the same do not differ."""
+    worst = 0.0
+    for mine, their in zip(found, expected, strict=True):
+        off = torch.where(mine == their, 0, (mine - their).abs())
+        largest = torch.where(their.isfinite(), their.abs(), 0).max().clamp_min(1e-30)
+        worst = max(worst, float(off.max() / largest))
+    return worst
 
 
 def reason(error: BaseException) -> str:
@@ -177,7 +182,7 @@ class Worker:
         for name, context in _ways(self._work.role, compiled).items():
             try:
                 with context():
-                    found[name] = self._run(problem, compiled, expected)
+                    found[name] = self._run(row, problem, compiled, expected)
             except Exception as error:  # whatever one row raises, the others are measured
                 found[name] = Run(note=reason(error))
         del problem, expected
@@ -186,7 +191,7 @@ class Worker:
             torch.cuda.empty_cache()
         return found
 
-    def _run(self, problem: Problem, compiled: bool, expected: list[Any] | None) -> Run:
+    def _run(self, row: Row, problem: Problem, compiled: bool, expected: list[Any] | None) -> Run:
         function = problem.function
         eager: list[Any] | None = None
         if compiled:
@@ -201,7 +206,8 @@ class Worker:
         if expected is not None:
             run.difference = _difference(first, expected)
         if eager is not None:
-            pairs = [*([0] if run.taken["forward"] else []), *(range(1, len(first)) if run.taken["backward"] else [])]
+            is_ours = run.taken["backward"] and not row.formula
+            pairs = [*([0] if run.taken["forward"] else []), *(range(1, len(first)) if is_ours else [])]
             run.as_eager = _same([first[each] for each in pairs], [eager[each] for each in pairs])
         del first, eager
         forward, backward = self._place.times([calls.forward, calls.backward], self._work.repeat)

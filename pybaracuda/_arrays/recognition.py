@@ -49,7 +49,7 @@ def _recognise(name: str, array: Any) -> Adapter:
             return cupy.adapter()
         if cls.__name__ == "Tracer" and of_module(cls, "jax"):
             raise TypeError(
-                f"{name}: a JAX tracer has no data; call this function outside jit, grad and vmap, on concrete arrays"
+                f"{name}: a JAX tracer has no data; use pybaracuda.jax, whose functions work inside jit, grad and vmap"
             )
         if cls.__name__ == "ArrayImpl" and (of_module(cls, "jaxlib") or of_module(cls, "jax")):
             from . import jax

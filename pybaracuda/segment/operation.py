@@ -17,7 +17,7 @@ from .._dtypes import FLOATS
 from .._errors import shown
 from .plans import operator_name, plan_of
 
-__all__ = ["form_of", "inputs_of", "run"]
+__all__ = ["form_of", "inputs_of", "key_of", "outputs_of", "prepare", "rows_of", "run"]
 
 _INTEGERS = ("s8", "u8", "s16", "u16", "i32", "u32", "i64", "u64")
 # What ids of a dtype are converted to; None is native. uint64 ids from 2**63 on become negative: out of range, dropped.
@@ -65,6 +65,16 @@ def inputs_of(operation: str, form: str) -> tuple[str, ...]:
     return _operator(operation, form).inputs
 
 
+def outputs_of(operation: str, form: str) -> tuple[str, ...]:
+    """Name what an operation answers, in the order of the C arguments."""
+    return _operator(operation, form).outputs
+
+
+def rows_of(operation: str, form: str) -> frozenset[str]:
+    """Name the arrays of an operation that have a row for each row, not for each segment."""
+    return _operator(operation, form).by_rows
+
+
 def run(
     operation: str,
     form: str,
@@ -82,13 +92,13 @@ def run(
     operands = [first]
     for name, array in zip(operator.inputs[1:], arrays[1:], strict=True):
         operands.append(read(name, array, stream, first))
-    prepared = _prepare(
+    prepared = prepare(
         first.device,
         operation,
         form,
         None if num_segments is None else _call.whole("num_segments", num_segments),
         None if num_rows is None else _call.whole("num_rows", num_rows),
-        None if empty_value is None else _key_of(_call.real("empty_value", empty_value)),
+        None if empty_value is None else key_of(_call.real("empty_value", empty_value)),
         tuple([operand.shape for operand in operands]),
         tuple([operand.dtype for operand in operands]),
     )
@@ -100,13 +110,13 @@ def run(
     return tuple(prepared.launch(tuple(operands), outs, stream))
 
 
-def _key_of(value: float | int) -> bytes | int:
+def key_of(value: float | int) -> bytes | int:
     """Answer what tells apart values that are equal but differ in bits, and NaNs, which are not equal, not at all."""
     return value if isinstance(value, int) else struct.pack("d", value)
 
 
 @lru_cache(maxsize=MOST_COMBINATIONS)
-def _prepare(
+def prepare(
     device: int,
     operation: str,
     form: str,

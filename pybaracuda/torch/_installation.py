@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import torch
 
 from .._errors import BaracudaError
-from . import _diversions
+from . import _diversions, _native
 from ._compile import route_compiler
 from ._deterministic import Deterministic
 from ._imports import forget_import, when_imported
@@ -59,14 +59,16 @@ class _Override:
     """
 
     def __init__(self, route: Route, device: str) -> None:
-        self.holders = 0
+        self._holders = self._python_holders = 0
         self._route = route
+        self._device = device
         self._key = _KEYS[device]
         self._count = _counts.setdefault((route.operator, device), _Count())
         self._place()
 
     def _place(self) -> None:
         self._original = torch.library.get_kernel(self._route.operator, self._key)
+        kernel = self._kernel()
         # A library for each kernel, since one can only be taken away as a whole.
         library = torch.library.Library(self._route.namespace, "IMPL", self._key)
         options: dict[str, Any] = {"with_keyset": True}
@@ -75,10 +77,36 @@ class _Override:
         with warnings.catch_warnings():
             # That a kernel is replaced is what the user asked for.
             warnings.filterwarnings("ignore", message=r"(?s).*Overriding a previously registered kernel")
-            library.impl(self._route.name, self._kernel(), self._key, **options)
+            library.impl(self._route.name, kernel, self._key, **options)
         self._library = library
+        self._native = _native.entered(self._route.operator, self._device, kernel)
+        self._tell_native()
+
+    @property
+    def is_held(self) -> bool:
+        """Whether an installation wants it."""
+        return self._holders > 0
+
+    def hold(self, native: bool) -> None:
+        """Note an installation that wants it, and whether its calls may go without Python."""
+        self._holders += 1
+        self._python_holders += not native
+        self._tell_native()
+
+    def release(self, native: bool) -> None:
+        """Forget an installation that held it so."""
+        self._holders -= 1
+        self._python_holders -= not native
+        self._tell_native()
+
+    def _tell_native(self) -> None:
+        if self._native is not None:
+            self._native.hold(self._holders > 0 and not self._python_holders)
 
     def remove(self) -> None:
+        # The last that came first.
+        if self._native is not None:
+            self._native.remove()
         self._library._destroy()
 
     def _kernel(self) -> Callable[..., Any]:
@@ -86,7 +114,7 @@ class _Override:
         refusal, run = route.refusal, route.run
 
         def kernel(keys: Any, *args: Any, **kwargs: Any) -> Any:
-            if not self.holders:
+            if not self._holders:
                 return self._call_original(keys, args, kwargs)
             reason = refusal(*args, **kwargs)
             if reason:
@@ -100,6 +128,8 @@ class _Override:
                     f'pybaracuda.torch.install(exclude=["{route.group}"]) leaves this operator to PyTorch.'
                 ) from error
             count.ours += 1
+            if self._native is not None:
+                self._native.hand_over()
             return answer
 
         return kernel
@@ -112,7 +142,7 @@ class _Override:
                 raise
         # Somebody installed below us and went away: what is there now is found anew.
         with _lock:
-            self._library._destroy()
+            self.remove()
             self._place()
         return self._original.call_boxed(keys, *args, **kwargs)
 
@@ -128,8 +158,9 @@ class Installation:
     that runs after its end uses PyTorch's kernels.
     """
 
-    def __init__(self, routes: Iterable[tuple[Route, str]], deterministic: bool, compile: bool) -> None:
+    def __init__(self, routes: Iterable[tuple[Route, str]], deterministic: bool, compile: bool, native: bool) -> None:
         self._routes = tuple(routes)
+        self._native = native
         self.keys: list[tuple[str, str]] = []
         self._deterministic = Deterministic() if deterministic else None
         self.compiles = compile
@@ -166,7 +197,7 @@ class Installation:
             if key not in self.keys and _exists(route.operator, _KEYS[device]):
                 if key not in _active:
                     _active[key] = _Override(route, device)
-                _active[key].holders += 1
+                _active[key].hold(self._native)
                 self.keys.append(key)
         _diversions.intercept({route.group for route, _ in self._routes})
 
@@ -179,7 +210,7 @@ class Installation:
     def _remove(self) -> None:
         self._removed = True
         for key in reversed(self.keys):
-            _active[key].holders -= 1
+            _active[key].release(self._native)
         _clear()
         if self in _installations:
             _installations.remove(self)
@@ -203,7 +234,7 @@ def _clear() -> None:
     """Take out what nobody holds, the last that came first, if this is the only thread of Python's."""
     if threading.active_count() == 1:
         for key, override in reversed(list(_active.items())):
-            if not override.holders:
+            if not override.is_held:
                 override.remove()
                 del _active[key]
 
@@ -247,6 +278,7 @@ def install(
     compile: bool = True,
     *,
     deterministic: bool = False,
+    native: bool = True,
 ) -> Installation:
     """Run PyTorch's operators on this library's kernels, where these can do the call.
 
@@ -263,6 +295,9 @@ def install(
     deterministic : bool
         Also sets ``torch.use_deterministic_algorithms(True)``, ``torch.backends.cudnn.benchmark = False`` and, where it
         is not set, ``CUBLAS_WORKSPACE_CONFIG``; :meth:`Installation.remove` sets them back.
+    native : bool
+        Whether calls may reach the C library without Python, where this PyTorch (2.10 or newer) and the operator allow
+        it: the same results in less of the host's time. False is for who suspects that path.
 
     Returns
     -------
@@ -281,7 +316,7 @@ def install(
     more than once; each installation is taken away by itself. The first one belongs before threads that compute:
     PyTorch changes its table of kernels without a lock.
     """
-    return Installation(_chosen(ops, exclude, devices), deterministic, compile)
+    return Installation(_chosen(ops, exclude, devices), deterministic, compile, native)
 
 
 def uninstall() -> None:
@@ -297,5 +332,6 @@ def lines() -> list[Line]:
     found = []
     for (operator, device), count in sorted(_counts.items()):
         fallbacks = dict(count.fallbacks.most_common())
-        found.append(Line(operator, device, count.ours + sum(fallbacks.values()), count.ours, fallbacks))
+        ours = count.ours + _native.taken(operator, device)
+        found.append(Line(operator, device, ours + sum(fallbacks.values()), ours, fallbacks))
     return found

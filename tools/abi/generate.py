@@ -23,6 +23,7 @@ from tools.abi.operator_tables import TABLES, with_table  # noqa: E402
 from tools.abi.python_tables import python_tables  # noqa: E402
 from tools.abi.spec import OPERATORS  # noqa: E402
 from tools.abi.symbol_lists import symbol_lists  # noqa: E402
+from tools.abi.xla_layouts import xla_layouts  # noqa: E402
 
 SEAL = "seal-sha256: "
 
@@ -32,6 +33,7 @@ def generated_files(operators: Sequence[Operator] = OPERATORS) -> dict[Path, str
     bodies: dict[Path, tuple[str, str]] = {
         ROOT / "include/baracuda_kernels.h": ("//", header(operators)),
         ROOT / "pybaracuda/_abi.py": ("#", "".join(python_tables(operators))),
+        ROOT / "native/xla/symbols.h": ("//", "".join(xla_layouts(operators))),
         ROOT / "tests/native/symbols.h": ("//", "".join(symbol_lists(operators))),
     }
     for name, inside in by_folder(operators).items():

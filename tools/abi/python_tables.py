@@ -10,7 +10,7 @@ from tools.abi.c_names import abi_hash, scalar_ctype
 from tools.abi.model import HostArray, Operator, Options, Parameter, Scalar, Tensor, Variant
 from tools.abi.spec import DTYPES, STATUS_CODES
 
-_STRUCT_CODES = {
+STRUCT_CODES = {
     "i32": "i", "i64": "q", "f32": "f", "f64": "d",
     "u8": "B", "u16": "H", "u32": "I", "u64": "Q", "u128": "QQ",
 }  # fmt: skip
@@ -30,7 +30,7 @@ def _parameter(parameter: Parameter) -> str:
         case HostArray():
             return f'HostArray("{p.name}", "{p.ctype}", "{p.length}", {p.low})'
         case Options():
-            codes = "".join(_STRUCT_CODES[f.ctype] if isinstance(f, Scalar) else "P" for f in p.fields)
+            codes = "".join(STRUCT_CODES[f.ctype] if isinstance(f, Scalar) else "P" for f in p.fields)
             fields = "".join(f"    {_parameter(f)},\n" for f in p.fields)
             text = f'"{p.name}",\n"{p.struct}",\n(\n{fields}),\n"@N{codes}0P",\n'
             return f"Options(\n{textwrap.indent(text, '    ')})"
@@ -43,9 +43,14 @@ def _parameters(operator: Operator) -> str:
     return textwrap.indent("".join(f"{_parameter(p)},\n" for p in operator.parameters), "    ")
 
 
+def block_codes(operator: Operator, variant: Variant) -> list[str]:
+    """The `struct` codes of the parameters of a symbol's block, in call order; the workspace and stream come behind."""
+    return [STRUCT_CODES[scalar_ctype(p, variant)] if isinstance(p, Scalar) else "P" for p in operator.parameters]
+
+
 def _variants(operator: Operator) -> str:
     def row(variant: Variant) -> str:
-        codes = [_STRUCT_CODES[scalar_ctype(p, variant)] if isinstance(p, Scalar) else "P" for p in operator.parameters]
+        codes = block_codes(operator, variant)
         types = ", ".join(f'"{letter}": "{token}"' for letter, token in variant.types.items())
         return f'    "{variant.token}": Variant("{variant.token}", {{{types}}}, "@{"".join(codes)}PNP"),\n'
 

@@ -79,32 +79,38 @@ struct BinWalk {
   }
 };
 
-// Tells whether two of a warp's bins may name one pixel: each stamps its pixel's slot with the step's number, and who
-// finds it there was not the first. Two pixels that share a slot are a false alarm. Asking the warp which lanes are
-// alike takes three times as long as all the rest of a step.
+// Adds 32 bins, one a lane, of which a lane's comes after the lower lanes': those that name one pixel take turns. Each
+// leaves its stamp in the pixel's slot, where the least stays, the lowest lane's, whose turn it is. Stamps descend from
+// turn to turn, so that those of earlier ones are in nobody's way. Two pixels that share a slot take turns for nothing.
+// Asking the warp which lanes are alike takes three times as long as all the rest of a step.
 struct Stamps {
   uint32_t* slots;  // [2^kStampBits], of the warp
-  uint32_t step;
+  uint32_t turn;    // the turns that are left before the slots must be cleared
 
-  __device__ __forceinline__ bool may_clash(uint32_t place, bool is_met) {
-    ++step;
-    // The upper bits of the product differ for pixels of one column, too.
-    const uint32_t slot = place * 2654435769u >> (32 - kStampBits);
-    return __any_sync(kFullWarp, is_met && atomicExch(&slots[slot], step) == step);
-  }
-};
-
-// Adds 32 bins, of which a lane's comes after the lower lanes', where several may name one pixel.
-template <typename C>
-__device__ __forceinline__ void add_in_turns(uint32_t place, bool is_met, C grad, int lane, C* sums) {
-  // Bins that send nothing are each alone: no place has the uppermost bit.
-  const uint32_t alike = __match_any_sync(kFullWarp, is_met ? place : 0x80000000u + lane);
-  const int before = __popc(alike & ((1u << lane) - 1u));
-  for (int turn = 0; __any_sync(kFullWarp, is_met && before >= turn); ++turn) {
-    if (is_met && before == turn) sums[place] = sums[place] + grad;
+  __device__ __forceinline__ void clear(int lane) {
+    for (int i = lane; i < 1 << kStampBits; i += 32) slots[i] = UINT32_MAX;
+    turn = UINT32_MAX / 32;
     __syncwarp();
   }
-}
+
+  // `place` is the pixel's place in `sums`, if the bin sends something there.
+  template <typename C>
+  __device__ __forceinline__ void add(uint32_t place, bool is_met, C grad, int lane, C* sums) {
+    // The upper bits of the product differ for pixels of one column, too.
+    uint32_t* const slot = &slots[place * 2654435769u >> (32 - kStampBits)];
+    do {
+      if (turn == 0) clear(lane);
+      --turn;
+      const uint32_t stamp = turn * 32 + lane;
+      if (is_met) atomicMin(slot, stamp);
+      __syncwarp();
+      const bool has_turn = is_met && *slot == stamp;
+      if (has_turn) sums[place] = sums[place] + grad;
+      is_met = is_met && !has_turn;
+      __syncwarp();  // what was read may change
+    } while (__any_sync(kFullWarp, is_met));
+  }
+};
 
 // Adds the listed boxes, ascending, to the sums of `pixels` pixels from the `first_pixel` on.
 template <typename T, typename Index>
@@ -125,14 +131,7 @@ __device__ __forceinline__ void add_listed(const BackwardBuffers<T>& b, const Ba
     for (int i = 0; i < kBinSteps; ++i) {
       // Pixels before the band, and kNoPixel, wrap around to places beyond it.
       const uint32_t place = static_cast<uint32_t>(steps.pixel[i]) - first_pixel;
-      const bool is_met = place < pixels;
-      const Compute<T> grad = widen(steps.grad[i]);
-      if (stamps.may_clash(place, is_met)) {
-        add_in_turns(place, is_met, grad, lane, sums);
-      } else {
-        if (is_met) sums[place] = sums[place] + grad;
-        __syncwarp();
-      }
+      stamps.add(place, place < pixels, widen(steps.grad[i]), lane, sums);
     }
   }
 }
@@ -150,7 +149,6 @@ __global__ void __launch_bounds__(32 * kBandWarps)
   Index* const listed = all_listed[warp];
   C* const sums = reinterpret_cast<C*>(all_sums) + static_cast<int64_t>(warp) * jobs.pixels;
   Stamps stamps{all_slots[warp], 0};
-  for (int i = lane; i < 1 << kStampBits; i += 32) stamps.slots[i] = 0;
   const Index bins = static_cast<Index>(p.bins());
   const int64_t plane = p.plane();
   for (int64_t job = grid_thread() / 32; job < jobs.all; job += grid_threads() / 32) {

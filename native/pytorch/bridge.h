@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+// What libbaracuda_torch.so gives the Python package: kernels for PyTorch's table that call this project's C functions
+// without Python. Private to the package; it changes with it.
+//
+// An operator is named by its number, from 0 to baracuda_torch_operators() - 1; a device by 0, the CPU, or 1, CUDA; a
+// dtype by 0 to 3: f32, f64, f16, bf16. All functions may be called from any thread, but those that change something
+// not while others do.
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define BARACUDA_TORCH_API __attribute__((visibility("default")))
+
+// Looks up what is needed of the PyTorch that is loaded. NULL, or the name of what this PyTorch lacks: the first
+// function, or a library. Without CUDA in this PyTorch, CUDA's functions are not missed.
+BARACUDA_TORCH_API const char* baracuda_torch_start(void);
+
+BARACUDA_TORCH_API int32_t baracuda_torch_operators(void);
+// "aten::grid_sampler_2d".
+BARACUDA_TORCH_API const char* baracuda_torch_name(int32_t number);
+// The C functions that an operator calls, with %s for the dtype and without what they do:
+// "baracuda_kernels_grid_sample_2d_%s".
+BARACUDA_TORCH_API const char* baracuda_torch_symbol(int32_t number);
+// Hands over an operator's C functions for one device and dtype; NULL where there are none.
+BARACUDA_TORCH_API void baracuda_torch_set_kernel(int32_t number, int32_t device, int32_t dtype, void* run,
+                                                  void* workspace_size);
+
+// Enters an operator's kernel in PyTorch's table for a device, above what is there. `fallback` is the operator, with
+// the same arguments, that every call goes to which the kernel does not take. Answers what baracuda_torch_remove()
+// takes, or NULL.
+BARACUDA_TORCH_API void* baracuda_torch_enter(int32_t number, int32_t device, const char* fallback);
+BARACUDA_TORCH_API void baracuda_torch_remove(void* entry);
+// Whether the kernel takes calls; where nobody holds it, all go to the fallback.
+BARACUDA_TORCH_API void baracuda_torch_hold(int32_t number, int32_t device, int32_t is_held);
+// How many calls it has taken.
+BARACUDA_TORCH_API int64_t baracuda_torch_calls(int32_t number, int32_t device);
+// The text of the error with which the fallback is about to end on this thread, as PyTorch spells it.
+BARACUDA_TORCH_API void baracuda_torch_set_error(const char* text);
+
+#ifdef __cplusplus
+}
+#endif

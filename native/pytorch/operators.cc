@@ -1,0 +1,425 @@
+// SPDX-License-Identifier: Apache-2.0
+// The kernels: which calls they take, as the routes of pybaracuda/torch/_images.py say it, and what they do with them.
+// A call that is not row-major 32- or 64-bit coordinates and the like is left to those routes, which convert.
+#include "pytorch/operators.h"
+
+#include <climits>
+#include <utility>
+
+namespace baracuda::pytorch {
+namespace {
+
+// What a call needs of its device: the tensors' GPU is the current one, and work goes to PyTorch's current stream.
+class Place {
+ public:
+  explicit Place(const View& like) : is_cuda_(like.device == kCuda) {
+    if (!is_cuda_) return;
+    is_ready_ = shim.aoti_torch_create_cuda_guard != nullptr &&
+                shim.aoti_torch_create_cuda_guard(like.device_index, &guard_) == 0 &&
+                shim.aoti_torch_get_current_cuda_stream(like.device_index, &stream_) == 0;
+  }
+  Place(const Place&) = delete;
+  Place& operator=(const Place&) = delete;
+  ~Place() {
+    if (guard_ != nullptr) shim.aoti_torch_delete_cuda_guard(guard_);
+  }
+  bool is_ready() const { return is_ready_; }
+  bool is_cuda() const { return is_cuda_; }
+  void* stream() const { return stream_; }
+
+ private:
+  bool is_cuda_;
+  bool is_ready_ = true;
+  void* guard_ = nullptr;
+  void* stream_ = nullptr;
+};
+
+// A GPU's scratch from PyTorch's allocator, free for later work of the same stream as soon as this object ends. Memory
+// alone where PyTorch gives it: new tensors are filled under PyTorch's deterministic flag.
+class Scratch {
+ public:
+  Scratch(size_t bytes, const View& like) {
+    if (bytes == 0) return;
+    if (shim.aoti_torch_cuda_caching_allocator_raw_alloc != nullptr &&
+        shim.aoti_torch_cuda_caching_allocator_raw_delete != nullptr) {
+      is_there_ = shim.aoti_torch_cuda_caching_allocator_raw_alloc(bytes, &memory_) == 0;
+      return;
+    }
+    const int64_t size = static_cast<int64_t>(bytes);
+    is_there_ = bytes <= static_cast<size_t>(INT64_MAX);
+    if (is_there_) tensor_ = Owned::empty(1, &size, shim.aoti_torch_dtype_uint8(), like);
+    is_there_ = is_there_ && tensor_;
+  }
+  Scratch(const Scratch&) = delete;
+  Scratch& operator=(const Scratch&) = delete;
+  ~Scratch() {
+    if (memory_ != nullptr) shim.aoti_torch_cuda_caching_allocator_raw_delete(memory_);
+  }
+  bool is_there() const { return is_there_; }
+  void* data() const { return tensor_ ? tensor_.data() : memory_; }
+
+ private:
+  bool is_there_ = true;
+  void* memory_ = nullptr;
+  Owned tensor_;
+};
+
+// How a C function is called that takes such numbers and then pointers. On the host it takes its own scratch.
+template <typename... Scalars>
+struct Numbers {
+  template <typename... Pointers>
+  static bool run(const Functions& functions, const View& like, const Place& place, Scalars... scalars,
+                  Pointers... pointers) {
+    using Size = size_t (*)(Scalars...);
+    using Run = int32_t (*)(Scalars..., Pointers..., void*, size_t, void*);
+    const auto call = reinterpret_cast<Run>(functions.run);
+    if (!place.is_cuda()) return call(scalars..., pointers..., nullptr, 0, nullptr) == 0;
+    const size_t bytes = reinterpret_cast<Size>(functions.workspace_size)(scalars...);
+    const Scratch scratch(bytes, like);
+    return scratch.is_there() && call(scalars..., pointers..., scratch.data(), bytes, place.stream()) == 0;
+  }
+};
+
+bool has_extents(const View& view) {
+  for (int64_t axis = 0; axis < view.rank; ++axis) {
+    if (view.sizes[axis] <= 0 || view.sizes[axis] > INT32_MAX) return false;
+  }
+  return true;
+}
+
+bool is_float(const View& view, int64_t rank) {
+  return view.is_known && view.rank == rank && view.dtype != kOther && view.device != kOther && has_extents(view);
+}
+
+bool is_beside(const View& view, const View& other) {
+  return view.device == other.device && view.device_index == other.device_index;
+}
+
+bool is_like(const View& view, const View& other) { return view.dtype == other.dtype && is_beside(view, other); }
+
+bool has_sizes(const View& view, const int64_t* sizes) {
+  for (int64_t axis = 0; axis < view.rank; ++axis) {
+    if (view.sizes[axis] != sizes[axis]) return false;
+  }
+  return true;
+}
+
+bool are_coordinates(const View& view) { return view.dtype == kF32 || view.dtype == kF64; }
+
+const Functions* functions_for(const FunctionTable& table, const View& like) {
+  const Functions& found = table[like.device][like.dtype];
+  return found.run != nullptr && found.workspace_size != nullptr ? &found : nullptr;
+}
+
+int32_t narrow(int64_t extent) { return static_cast<int32_t>(extent); }
+bool fits(int64_t number) { return number >= INT32_MIN && number <= INT32_MAX; }
+
+// input, grid, interpolation, padding, align_corners.
+bool takes_grid(const View& input, const View& grid, const Argument* modes) {
+  return integer_of(modes[0]) == 0 && integer_of(modes[1]) == 0 && !bool_of(modes[2]) && is_float(input, 4) &&
+         is_float(grid, 4) && grid.size(3) == 2 && grid.size(0) == input.size(0) && is_like(input, grid) &&
+         are_coordinates(grid);
+}
+
+using GridNumbers = Numbers<int32_t, int32_t, int32_t, int32_t, int32_t, int32_t>;
+
+bool grid_sampler_2d(const FunctionTable& table, const Argument* arguments, Argument* results) {
+  const View input = View::of(arguments[0]), grid = View::of(arguments[1]);
+  if (!takes_grid(input, grid, arguments + 2)) return false;
+  const Functions* const functions = functions_for(table, input);
+  const Place place(input);
+  if (functions == nullptr || !place.is_ready()) return false;
+  const int64_t sizes[4] = {input.size(0), input.size(1), grid.size(1), grid.size(2)};
+  const Owned x = Owned::row_major(input), g = Owned::row_major(grid);
+  Owned output = Owned::empty(4, sizes, input.torch_dtype, input);
+  if (!x || !g || !output) return false;
+  if (!GridNumbers::run(*functions, input, place, narrow(sizes[0]), narrow(sizes[1]), narrow(input.size(2)),
+           narrow(input.size(3)), narrow(sizes[2]), narrow(sizes[3]), x.data(), g.data(), output.data())) {
+    return false;
+  }
+  results[0] = output.release_argument();
+  return true;
+}
+
+// grad_output, input, grid, interpolation, padding, align_corners, which gradients are wanted.
+bool grid_sampler_2d_backward(const FunctionTable& table, const Argument* arguments, Argument* results) {
+  const View grad = View::of(arguments[0]), input = View::of(arguments[1]), grid = View::of(arguments[2]);
+  int64_t wanted[2] = {};
+  if (!takes_grid(input, grid, arguments + 3) || !is_float(grad, 4) || !is_like(input, grad) ||
+      integers_of(arguments[6], 2, wanted) != 2) {
+    return false;
+  }
+  const int64_t sizes[4] = {input.size(0), input.size(1), grid.size(1), grid.size(2)};
+  const Functions* const functions = functions_for(table, input);
+  const Place place(input);
+  if (functions == nullptr || !has_sizes(grad, sizes) || !place.is_ready()) return false;
+  const Owned dy = Owned::row_major(grad), x = Owned::row_major(input), g = Owned::row_major(grid);
+  Owned of_input = Owned::empty(4, input.sizes, input.torch_dtype, input);
+  Owned of_grid = Owned::empty(4, grid.sizes, grid.torch_dtype, grid);
+  if (!dy || !x || !g || !of_input || !of_grid) return false;
+  if (!GridNumbers::run(*functions, input, place, narrow(sizes[0]), narrow(sizes[1]), narrow(input.size(2)),
+           narrow(input.size(3)), narrow(sizes[2]), narrow(sizes[3]), dy.data(), x.data(), g.data(), of_input.data(),
+           of_grid.data())) {
+    return false;
+  }
+  // PyTorch's kernel answers the second whether it is wanted or not, and its batching rule relies on that.
+  if (!bool_of(static_cast<Argument>(wanted[0]))) of_input = Owned::undefined();
+  if (!of_input) return false;
+  results[0] = of_input.release_argument();
+  results[1] = of_grid.release_argument();
+  return true;
+}
+
+// Tensors by boxes: elements of a map or of bins, and the boxes.
+bool takes_boxes(const View& elements, const View& boxes) {
+  return is_float(elements, 4) && is_float(boxes, 2) && boxes.size(1) == 5 && is_like(elements, boxes) &&
+         are_coordinates(boxes);
+}
+
+using AlignNumbers =
+    Numbers<int32_t, int32_t, int32_t, int32_t, int32_t, int32_t, int32_t, float, int32_t, int32_t>;
+
+// input, boxes, spatial_scale, pooled_height, pooled_width, sampling_ratio, aligned.
+bool roi_align(const FunctionTable& table, const Argument* arguments, Argument* results) {
+  const View input = View::of(arguments[0]), boxes = View::of(arguments[1]);
+  const int64_t ph = integer_of(arguments[3]), pw = integer_of(arguments[4]), ratio = integer_of(arguments[5]);
+  if (!takes_boxes(input, boxes) || ph <= 0 || pw <= 0 || !fits(ph) || !fits(pw) || !fits(ratio)) return false;
+  const Functions* const functions = functions_for(table, input);
+  const Place place(input);
+  if (functions == nullptr || !place.is_ready()) return false;
+  const int64_t sizes[4] = {boxes.size(0), input.size(1), ph, pw};
+  const Owned x = Owned::row_major(input), rois = Owned::row_major(boxes);
+  Owned output = Owned::empty(4, sizes, input.torch_dtype, input);
+  if (!x || !rois || !output) return false;
+  if (!AlignNumbers::run(*functions, input, place, narrow(input.size(0)), narrow(input.size(1)),
+           narrow(input.size(2)), narrow(input.size(3)), narrow(boxes.size(0)), narrow(ph), narrow(pw),
+           static_cast<float>(double_of(arguments[2])), narrow(ratio), int32_t{bool_of(arguments[6])}, x.data(),
+           rois.data(), output.data())) {
+    return false;
+  }
+  results[0] = output.release_argument();
+  return true;
+}
+
+// Where the sizes of a map stand among the arguments of a gradient by boxes; false where they are no sizes of one.
+bool map_sizes(const Argument* arguments, int64_t* sizes) {
+  for (int axis = 0; axis < 4; ++axis) {
+    sizes[axis] = integer_of(arguments[axis]);
+    if (sizes[axis] <= 0 || !fits(sizes[axis])) return false;
+  }
+  return true;
+}
+
+// grad, boxes, spatial_scale, pooled_height, pooled_width, n, c, h, w, sampling_ratio, aligned.
+bool roi_align_backward(const FunctionTable& table, const Argument* arguments, Argument* results) {
+  const View grad = View::of(arguments[0]), boxes = View::of(arguments[1]);
+  int64_t map[4];
+  const int64_t ratio = integer_of(arguments[9]);
+  if (!takes_boxes(grad, boxes) || !map_sizes(arguments + 5, map) || !fits(ratio)) return false;
+  const int64_t bins[4] = {boxes.size(0), map[1], integer_of(arguments[3]), integer_of(arguments[4])};
+  const Functions* const functions = functions_for(table, grad);
+  const Place place(grad);
+  if (functions == nullptr || !has_sizes(grad, bins) || !place.is_ready()) return false;
+  const Owned dy = Owned::row_major(grad), rois = Owned::row_major(boxes);
+  Owned of_input = Owned::empty(4, map, grad.torch_dtype, grad);
+  if (!dy || !rois || !of_input) return false;
+  if (!AlignNumbers::run(*functions, grad, place, narrow(map[0]), narrow(map[1]), narrow(map[2]), narrow(map[3]),
+           narrow(bins[0]), narrow(bins[2]), narrow(bins[3]), static_cast<float>(double_of(arguments[2])),
+           narrow(ratio), int32_t{bool_of(arguments[10])}, dy.data(), rois.data(), of_input.data())) {
+    return false;
+  }
+  results[0] = of_input.release_argument();
+  return true;
+}
+
+using PoolNumbers = Numbers<int32_t, int32_t, int32_t, int32_t, int32_t, int32_t, int32_t, float>;
+
+// input, boxes, spatial_scale, pooled_height, pooled_width.
+bool roi_pool(const FunctionTable& table, const Argument* arguments, Argument* results) {
+  const View input = View::of(arguments[0]), boxes = View::of(arguments[1]);
+  const int64_t ph = integer_of(arguments[3]), pw = integer_of(arguments[4]);
+  if (!takes_boxes(input, boxes) || ph <= 0 || pw <= 0 || !fits(ph) || !fits(pw)) return false;
+  const Functions* const functions = functions_for(table, input);
+  const Place place(input);
+  if (functions == nullptr || !place.is_ready()) return false;
+  const int64_t sizes[4] = {boxes.size(0), input.size(1), ph, pw};
+  const Owned x = Owned::row_major(input), rois = Owned::row_major(boxes);
+  Owned output = Owned::empty(4, sizes, input.torch_dtype, input);
+  Owned argmax = Owned::empty(4, sizes, shim.aoti_torch_dtype_int32(), input);
+  if (!x || !rois || !output || !argmax) return false;
+  if (!PoolNumbers::run(*functions, input, place, narrow(input.size(0)), narrow(input.size(1)),
+           narrow(input.size(2)), narrow(input.size(3)), narrow(boxes.size(0)), narrow(ph), narrow(pw),
+           static_cast<float>(double_of(arguments[2])), x.data(), rois.data(), output.data(), argmax.data())) {
+    return false;
+  }
+  results[0] = output.release_argument();
+  results[1] = argmax.release_argument();
+  return true;
+}
+
+// grad, boxes, argmax, spatial_scale, pooled_height, pooled_width, n, c, h, w.
+bool roi_pool_backward(const FunctionTable& table, const Argument* arguments, Argument* results) {
+  const View grad = View::of(arguments[0]), boxes = View::of(arguments[1]), argmax = View::of(arguments[2]);
+  int64_t map[4];
+  if (!takes_boxes(grad, boxes) || !argmax.is_known || argmax.rank != 4 || !has_sizes(argmax, grad.sizes) ||
+      argmax.torch_dtype != shim.aoti_torch_dtype_int32() || !is_beside(grad, argmax) ||
+      !map_sizes(arguments + 6, map)) {
+    return false;
+  }
+  const int64_t bins[4] = {boxes.size(0), map[1], grad.size(2), grad.size(3)};
+  const Functions* const functions = functions_for(table, grad);
+  const Place place(grad);
+  if (functions == nullptr || !has_sizes(grad, bins) || !place.is_ready()) return false;
+  const Owned dy = Owned::row_major(grad), rois = Owned::row_major(boxes), pixels = Owned::row_major(argmax);
+  Owned of_input = Owned::empty(4, map, grad.torch_dtype, grad);
+  if (!dy || !rois || !pixels || !of_input) return false;
+  if (!Numbers<int32_t, int32_t, int32_t, int32_t, int32_t, int32_t, int32_t>::run(*functions, grad, place,
+           narrow(map[0]), narrow(map[1]), narrow(map[2]), narrow(map[3]), narrow(bins[0]), narrow(bins[2]),
+           narrow(bins[3]), dy.data(), rois.data(), pixels.data(), of_input.data())) {
+    return false;
+  }
+  results[0] = of_input.release_argument();
+  return true;
+}
+
+// A pad of the last axes by elements that are there already.
+struct Pad {
+  static constexpr int64_t kMostRank = 5;
+  int32_t shape[kMostRank], padded[kMostRank], low[kMostRank];
+  int64_t padded_sizes[kMostRank];
+};
+
+// PyTorch's list of pads begins with the last axis. `is_reflecting`: no pad reaches as far as the input.
+bool read_pad(const View& input, Argument list, int64_t axes, bool is_reflecting, Pad* pad) {
+  int64_t pads[6];
+  if (!input.is_known || (input.rank != axes + 1 && input.rank != axes + 2) || !is_float(input, input.rank) ||
+      !input.is_contiguous() || integers_of(list, 6, pads) != 2 * axes) {
+    return false;
+  }
+  for (int64_t axis = 0; axis < input.rank; ++axis) {
+    const int64_t from_last = input.rank - 1 - axis, size = input.size(axis);
+    const int64_t before = from_last < axes ? pads[2 * from_last] : 0;
+    const int64_t after = from_last < axes ? pads[2 * from_last + 1] : 0;
+    if (before < 0 || after < 0 || !fits(before) || !fits(after) || !fits(size + before + after)) return false;
+    if (is_reflecting && (before >= size || after >= size)) return false;
+    pad->shape[axis] = narrow(size);
+    pad->padded_sizes[axis] = size + before + after;
+    pad->padded[axis] = narrow(pad->padded_sizes[axis]);
+    pad->low[axis] = narrow(before);
+  }
+  return true;
+}
+
+void row_major_strides(int64_t rank, const int64_t* sizes, int64_t* strides) {
+  int64_t stride = 1;
+  for (int64_t axis = rank - 1; axis >= 0; --axis) {
+    strides[axis] = stride;
+    stride *= sizes[axis];
+  }
+}
+
+using PadNumbers = Numbers<int64_t, int32_t, const int32_t*, const int32_t*, const int32_t*, const int64_t*,
+                           const int64_t*>;
+
+// input, pads.
+template <int64_t kAxes, bool kIsReflecting>
+bool pad_forward(const FunctionTable& table, const Argument* arguments, Argument* results) {
+  const View input = View::of(arguments[0]);
+  Pad pad;
+  if (!read_pad(input, arguments[1], kAxes, kIsReflecting, &pad)) return false;
+  const Functions* const functions = functions_for(table, input);
+  const Place place(input);
+  if (functions == nullptr || !place.is_ready()) return false;
+  Owned output = Owned::empty(input.rank, pad.padded_sizes, input.torch_dtype, input);
+  if (!output) return false;
+  int64_t from[Pad::kMostRank], to[Pad::kMostRank], numel = 1;
+  row_major_strides(input.rank, input.sizes, from);
+  row_major_strides(input.rank, pad.padded_sizes, to);
+  for (int64_t axis = 0; axis < input.rank; ++axis) numel *= pad.padded_sizes[axis];
+  if (!PadNumbers::run(*functions, input, place, numel, narrow(input.rank), pad.shape, pad.padded, pad.low, from, to,
+           input.data(), output.data())) {
+    return false;
+  }
+  results[0] = output.release_argument();
+  return true;
+}
+
+// grad_output, input, pads.
+template <int64_t kAxes, bool kIsReflecting>
+bool pad_backward(const FunctionTable& table, const Argument* arguments, Argument* results) {
+  const View grad = View::of(arguments[0]), input = View::of(arguments[1]);
+  Pad pad;
+  if (!read_pad(input, arguments[2], kAxes, kIsReflecting, &pad) || !is_float(grad, input.rank) ||
+      !is_like(grad, input) || !has_sizes(grad, pad.padded_sizes)) {
+    return false;
+  }
+  const Functions* const functions = functions_for(table, input);
+  const Place place(input);
+  if (functions == nullptr || !place.is_ready()) return false;
+  Owned of_input = Owned::empty(input.rank, input.sizes, input.torch_dtype, input);
+  if (!of_input) return false;
+  int64_t to[Pad::kMostRank];
+  row_major_strides(input.rank, input.sizes, to);
+  if (!PadNumbers::run(*functions, input, place, input.numel(), narrow(input.rank), pad.shape, pad.padded, pad.low,
+           grad.strides, to, grad.data(), of_input.data())) {
+    return false;
+  }
+  results[0] = of_input.release_argument();
+  return true;
+}
+
+// grad_grid, sizes of the output, align_corners.
+bool affine_grid_generator_backward(const FunctionTable& table, const Argument* arguments, Argument* results) {
+  const View grad = View::of(arguments[0]);
+  int64_t sizes[4];
+  if (bool_of(arguments[2]) || !is_float(grad, 4) || !are_coordinates(grad) ||
+      integers_of(arguments[1], 4, sizes) != 4) {
+    return false;
+  }
+  const int64_t grid[4] = {sizes[0], sizes[2], sizes[3], 2};
+  const Functions* const functions = functions_for(table, grad);
+  const Place place(grad);
+  if (functions == nullptr || !has_sizes(grad, grid) || !place.is_ready()) return false;
+  const int64_t theta[3] = {sizes[0], 2, 3};
+  const Owned dy = Owned::row_major(grad);
+  Owned of_theta = Owned::empty(3, theta, grad.torch_dtype, grad);
+  if (!dy || !of_theta) return false;
+  if (!Numbers<int32_t, int32_t, int32_t>::run(*functions, grad, place, narrow(grid[0]), narrow(grid[1]),
+           narrow(grid[2]), dy.data(), of_theta.data())) {
+    return false;
+  }
+  results[0] = of_theta.release_argument();
+  return true;
+}
+
+}  // namespace
+
+#define BARACUDA_PADS(NAME, SYMBOL, AXES, IS_REFLECTING)                                            \
+  {"aten::" NAME, "baracuda_kernels_pad_" SYMBOL "_%s", "TL", 1, pad_forward<AXES, IS_REFLECTING>}, \
+  {"aten::" NAME "_backward", "baracuda_kernels_pad_" SYMBOL "_backward_%s", "TTL", 1,              \
+   pad_backward<AXES, IS_REFLECTING>}
+
+const Operator kOperators[] = {
+    {"aten::grid_sampler_2d", "baracuda_kernels_grid_sample_2d_%s", "TTnnn", 1, grid_sampler_2d},
+    {"aten::grid_sampler_2d_backward", "baracuda_kernels_grid_sample_2d_backward_%s", "TTTnnnL", 2,
+     grid_sampler_2d_backward},
+    {"aten::affine_grid_generator_backward", "baracuda_kernels_affine_grid_2d_backward_%s", "TLn", 1,
+     affine_grid_generator_backward},
+    {"torchvision::roi_align", "baracuda_kernels_roi_align_%s", "TTnnnnn", 1, roi_align},
+    {"torchvision::_roi_align_backward", "baracuda_kernels_roi_align_backward_%s", "TTnnnnnnnnn", 1,
+     roi_align_backward},
+    {"torchvision::roi_pool", "baracuda_kernels_roi_pool_%s", "TTnnn", 2, roi_pool},
+    {"torchvision::_roi_pool_backward", "baracuda_kernels_roi_pool_backward_%s", "TTTnnnnnnn", 1, roi_pool_backward},
+    BARACUDA_PADS("reflection_pad1d", "reflect", 1, true),
+    BARACUDA_PADS("reflection_pad2d", "reflect", 2, true),
+    BARACUDA_PADS("reflection_pad3d", "reflect", 3, true),
+    BARACUDA_PADS("replication_pad1d", "replicate", 1, false),
+    BARACUDA_PADS("replication_pad2d", "replicate", 2, false),
+    BARACUDA_PADS("replication_pad3d", "replicate", 3, false),
+};
+
+#undef BARACUDA_PADS
+
+const int32_t kOperatorCount = static_cast<int32_t>(sizeof kOperators / sizeof kOperators[0]);
+
+}  // namespace baracuda::pytorch

@@ -1,0 +1,175 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The kernels of libbaracuda_torch.so, above the routes in PyTorch's table: they reach the C library without Python.
+
+What such a kernel does not take, and every call before the C library of its device is loaded, goes to the route, which
+converts, counts and falls back.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import threading
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from .._library import load
+
+__all__ = ["SIGNATURES", "Entry", "entered", "operators", "problem", "taken"]
+
+_PATH = Path(__file__).resolve().parent.parent / "lib" / "libbaracuda_torch.so"
+_DEVICES = ("cpu", "cuda")
+_KEYS = {"cpu": "CPU", "cuda": "CUDA"}
+_DTYPES = ("f32", "f64", "f16", "bf16")
+_NAMESPACE = "pybaracuda_route"
+# What makes a process go without: for who suspects these kernels.
+_SWITCH = "PYBARACUDA_TORCH_NATIVE"
+
+# What native/pytorch/bridge.h declares, without the prefix: result and arguments.
+SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
+    "start": (ctypes.c_char_p, []),
+    "operators": (ctypes.c_int32, []),
+    "name": (ctypes.c_char_p, [ctypes.c_int32]),
+    "symbol": (ctypes.c_char_p, [ctypes.c_int32]),
+    "set_kernel": (None, [ctypes.c_int32, ctypes.c_int32, ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p]),
+    "enter": (ctypes.c_void_p, [ctypes.c_int32, ctypes.c_int32, ctypes.c_char_p]),
+    "remove": (None, [ctypes.c_void_p]),
+    "hold": (None, [ctypes.c_int32, ctypes.c_int32, ctypes.c_int32]),
+    "calls": (ctypes.c_int64, [ctypes.c_int32, ctypes.c_int32]),
+    "set_error": (None, [ctypes.c_char_p]),
+}
+
+
+class _Bridge:
+    """The loaded library: its functions by their names without the prefix, and its operators' numbers."""
+
+    def __init__(self) -> None:
+        native = ctypes.CDLL(str(_PATH), mode=ctypes.RTLD_LOCAL)
+        self._functions: dict[str, Any] = {}
+        for name, (result, arguments) in SIGNATURES.items():
+            function = getattr(native, f"baracuda_torch_{name}")
+            function.restype, function.argtypes = result, arguments
+            self._functions[name] = function
+        missing = self.start()
+        if missing is not None:
+            raise OSError(f"torch {torch.__version__} has no {missing.decode()}")
+        self.numbers = {self.name(number).decode(): number for number in range(self.operators())}
+
+    def __getattr__(self, name: str) -> Any:
+        return self._functions[name]
+
+
+@cache
+def _found() -> _Bridge | str:
+    """Answer the library, or why there is none: then the routes alone serve."""
+    if os.environ.get(_SWITCH) == "0":
+        return f"{_SWITCH}=0"
+    try:
+        return _Bridge()
+    except (OSError, AttributeError) as error:
+        return str(error)
+
+
+def problem() -> str:
+    """Say why calls do not go without Python; "" if they do."""
+    found = _found()
+    return found if isinstance(found, str) else ""
+
+
+def operators() -> tuple[str, ...]:
+    """Answer the operators that have such a kernel."""
+    bridge = _found()
+    return () if isinstance(bridge, str) else tuple(bridge.numbers)
+
+
+def taken(operator: str, device: str) -> int:
+    """Answer how many calls of an operator on a kind of device went without Python."""
+    bridge = _found()
+    if isinstance(bridge, str) or operator not in bridge.numbers:
+        return 0
+    return int(bridge.calls(bridge.numbers[operator], _DEVICES.index(device)))
+
+
+# By operator and device: the route's kernel as it is now. PyTorch keeps what is defined for the life of the process.
+_routes: dict[tuple[str, str], Callable[..., Any]] = {}
+_defined: dict[str, Any] = {}
+_handed_over: set[tuple[str, str]] = set()
+_lock = threading.Lock()
+
+
+def _fallback_name(operator: str) -> str:
+    return operator.replace("::", "_")
+
+
+def _define_fallback(bridge: _Bridge, operator: str, device: str) -> str:
+    """Make the operator that a call goes to which the kernel does not take: the route's, with the same arguments."""
+    name = _fallback_name(operator)
+    if operator not in _defined:
+        library = torch.library.Library(_NAMESPACE, "FRAGMENT")
+        (schema,) = (each for each in torch._C._jit_get_schemas_for_operator(operator) if not each.overload_name)
+        library.define(name + str(schema).removeprefix(operator))
+        _defined[operator] = library
+    if (operator, device) not in _routes:
+
+        def fall_back(keys: Any, *args: Any, **kwargs: Any) -> Any:
+            try:
+                return _routes[operator, device](keys, *args, **kwargs)
+            except BaseException as error:
+                # PyTorch's interface for C drops the exception: what it said goes by the library.
+                bridge.set_error(str(error).encode())
+                raise
+
+        _defined[operator].impl(name, fall_back, _KEYS[device], with_keyset=True)
+    return f"{_NAMESPACE}::{name}"
+
+
+class Entry:
+    """The kernel of one operator on one kind of device in PyTorch's table, above its route."""
+
+    def __init__(self, bridge: _Bridge, operator: str, device: str, route: Callable[..., Any]) -> None:
+        self._bridge = bridge
+        self._key = (operator, device)
+        self._place = (bridge.numbers[operator], _DEVICES.index(device))
+        with _lock:
+            name = _define_fallback(bridge, operator, device)
+            _routes[self._key] = route
+        self._entry = bridge.enter(*self._place, name.encode())
+
+    def hold(self, is_held: bool) -> None:
+        """Say whether the kernel takes calls, or hands all on."""
+        self._bridge.hold(*self._place, is_held)
+
+    def remove(self) -> None:
+        """Take the kernel out of the table."""
+        if self._entry is not None:
+            self._bridge.remove(self._entry)
+            self._entry = None
+
+    def hand_over(self) -> None:
+        """Give the kernel its C functions; called when the C library has done a call, so that it is loaded."""
+        if self._key in _handed_over:
+            return
+        symbol = self._bridge.symbol(self._place[0]).decode()
+        native = load(self._key[1]).native
+        for number, dtype in enumerate(_DTYPES):
+            addresses = [_address(native, f"{symbol % dtype}_{verb}") for verb in ("run", "workspace_size")]
+            self._bridge.set_kernel(*self._place, number, *addresses)
+        _handed_over.add(self._key)
+
+
+def entered(operator: str, device: str, route: Callable[..., Any]) -> Entry | None:
+    """Enter an operator's kernel, whose other calls go to a route; None if there is no such kernel."""
+    bridge = _found()
+    if isinstance(bridge, str) or operator not in bridge.numbers:
+        return None
+    return Entry(bridge, operator, device, route)
+
+
+def _address(native: ctypes.CDLL, symbol: str) -> int | None:
+    """Answer where a C function is, None if there is none of the dtype."""
+    function = getattr(native, symbol, None)
+    return None if function is None else ctypes.cast(function, ctypes.c_void_p).value

@@ -1,0 +1,192 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every function of pybaracuda.jax beside the array function, with the gradient that the array functions compute."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+
+import jax
+import ml_dtypes
+import numpy as np
+
+NUM_SEGMENTS = 6
+NUM_ROWS = 40
+FLOATS: dict[str, Any] = {
+    "f32": np.float32,
+    "f64": np.float64,
+    "f16": np.float16,
+    "bf16": ml_dtypes.bfloat16,
+}
+
+
+def wide(dtype: Any) -> AbstractContextManager[Any]:
+    """JAX's 64-bit mode where a dtype needs it."""
+    if np.dtype(dtype).itemsize < 8:
+        return nullcontext()
+    if hasattr(jax, "enable_x64"):
+        return jax.enable_x64(True)
+    from jax.experimental import enable_x64
+
+    return enable_x64()
+
+
+def fixed(rng: np.random.Generator) -> SimpleNamespace:
+    """What has no gradient: boxes, ids, offsets, quantized values."""
+    ids = rng.integers(-1, NUM_SEGMENTS + 1, NUM_ROWS).astype(np.int32)
+    corners = rng.uniform(-1, 8, (5, 4)).astype(np.float32)
+    return SimpleNamespace(
+        boxes=np.concatenate([np.array([[0], [1], [1], [7], [0]], np.float32), corners], 1),
+        ids=ids,
+        sorted_ids=np.sort(ids),
+        offsets=np.sort(rng.integers(0, NUM_ROWS + 1, NUM_SEGMENTS + 1)).astype(np.int32),
+        quantized=rng.integers(-128, 128, (3, 4, 5)).astype(np.int8),
+        zero_point=rng.integers(-9, 9, 4).astype(np.int32),
+    )
+
+
+class Case(NamedTuple):
+    """`call(m, d, *x)` runs the function of module m on what has a gradient, `backward(m, d, g, y, *x)` the array
+    functions' gradients of it."""
+
+    shapes: tuple[tuple[int, ...], ...]
+    call: Callable[..., Any]
+    backward: Callable[..., Any] | None
+    # Whether forward mode is linear in x: then J(x) x is the function without its constants.
+    is_linear: bool = False
+
+
+def _gradient_of_scales(m: Any, d: Any, g: Any, y: Any, scale: Any) -> Any:
+    """A sum over each channel in row-major order, of products in the sums' own dtype."""
+    sums = np.float64 if scale.dtype == np.float64 else np.float32
+    steps = np.moveaxis(d.quantized, 1, -1).astype(np.int32) - d.zero_point
+    rows = (steps.astype(sums) * np.moveaxis(g, 1, -1).astype(sums)).reshape(-1, 4)
+    return m.segment_sum(rows, np.zeros(len(rows), np.int32), 1, indices_are_sorted=True)[0].astype(scale.dtype)
+
+
+def _padding(mode: str, low: Any, high: Any) -> Case:
+    value = 2.5 if mode == "constant" else 0
+    return Case(
+        ((3, 4, 5),),
+        lambda m, d, x: m.pad(x, low, high, mode, value),
+        lambda m, d, g, y, x: m.pad_backward(g, low, high, mode),
+    )
+
+
+def _by_ids(operation: str, is_sorted: bool) -> Case:
+    options = {"indices_are_sorted": True} if is_sorted else {}
+
+    def ids(d: Any) -> Any:
+        return d.sorted_ids if is_sorted else d.ids
+
+    def backward(m: Any, d: Any, g: Any, y: Any, x: Any) -> Any:
+        function = getattr(m, f"segment_{operation}_backward")
+        if operation in ("sum", "mean"):
+            return function(g, ids(d), **options)
+        if operation in ("max", "min"):
+            return function(g, x, ids(d), ties="even", **options)
+        if operation == "softmax":
+            return function(g, y, ids(d), NUM_SEGMENTS, **options)
+        return function(g, x, y, ids(d), **options)
+
+    return Case(
+        ((NUM_ROWS, 3, 2),),
+        lambda m, d, x: getattr(m, f"segment_{operation}")(x, ids(d), NUM_SEGMENTS, **options),
+        backward,
+        operation in ("sum", "mean"),
+    )
+
+
+def _by_offsets(reduce: str) -> Case:
+    def backward(m: Any, d: Any, g: Any, y: Any, x: Any) -> Any:
+        given: dict[str, Any] = {}
+        if reduce in ("sum", "mean"):
+            given["num_rows"] = NUM_ROWS
+        elif reduce != "softmax":
+            given["input"] = x
+        if reduce in ("prod", "logsumexp", "softmax"):
+            given["output"] = y
+        if reduce in ("max", "min"):
+            given["ties"] = "even"
+        return m.segment_csr_backward(g, d.offsets, reduce, **given)
+
+    return Case(
+        ((NUM_ROWS, 3),),
+        lambda m, d, x: m.segment_csr(x, d.offsets, reduce),
+        backward,
+        reduce in ("sum", "mean"),
+    )
+
+
+_SELECTED = ("max", "min")
+_OPERATIONS = ("sum", "mean", *_SELECTED, "prod", "logsumexp", "softmax")
+
+CASES: dict[str, Case] = {
+    "grid_sample": Case(
+        ((2, 3, 6, 7), (2, 4, 5, 2)),
+        lambda m, d, x, grid: m.grid_sample(x, grid),
+        lambda m, d, g, y, x, grid: m.grid_sample_backward(g, x, grid),
+    ),
+    "affine_grid": Case(
+        ((2, 2, 3),),
+        lambda m, d, x: m.affine_grid(x, (2, 1, 4, 5)),
+        lambda m, d, g, y, x: m.affine_grid_backward(g, (2, 1, 4, 5)),
+        is_linear=True,
+    ),
+    "roi_align": Case(
+        ((2, 3, 8, 9),),
+        lambda m, d, x: m.roi_align(x, d.boxes, (3, 2), 1.0, 2, True),
+        lambda m, d, g, y, x: m.roi_align_backward(g, d.boxes, x.shape, 1.0, 2, True),
+        is_linear=True,
+    ),
+    "roi_pool": Case(
+        ((2, 3, 8, 9),),
+        lambda m, d, x: m.roi_pool(x, d.boxes, (3, 2)),
+        lambda m, d, g, y, x: m.roi_pool_backward(
+            g, d.boxes, m.roi_pool(x, d.boxes, (3, 2), return_argmax=True)[1], x.shape
+        ),
+        is_linear=True,
+    ),
+    **{f"pad_{mode}": _padding(mode, (1, 0, 7), (0, 2, 3)) for mode in ("constant", "reflect", "replicate")},
+    **{f"pad_{mode}": _padding(mode, (1, 0, 7), (0, 2, 3)) for mode in ("circular", "symmetric")},
+    "pad_crop": _padding("reflect", (-1, 2, 0), (1, -2, 3)),
+    "pad_crop_constant": _padding("constant", (-1, 2, 0), (1, -2, 3)),
+    "dequantize_per_channel": Case(
+        ((4,),),
+        lambda m, d, scale: m.dequantize_per_channel(d.quantized, scale, d.zero_point, 1),
+        _gradient_of_scales,
+        is_linear=True,
+    ),
+    **{f"segment_{operation}": _by_ids(operation, False) for operation in _OPERATIONS},
+    **{f"segment_{operation}-sorted": _by_ids(operation, True) for operation in _OPERATIONS},
+    **{f"segment_csr-{operation}": _by_offsets(operation) for operation in _OPERATIONS},
+    "segment_max-empty_value": Case(
+        ((NUM_ROWS, 2),),
+        lambda m, d, x: m.segment_max(x, d.ids, NUM_SEGMENTS + 2, empty_value=-3.5),
+        lambda m, d, g, y, x: m.segment_max_backward(g, x, d.ids, ties="even"),
+    ),
+    "segment_gather": Case(
+        ((NUM_SEGMENTS, 3),),
+        lambda m, d, x: m.segment_gather(x, d.ids),
+        lambda m, d, g, y, x: m.segment_sum(g, d.ids, NUM_SEGMENTS),
+        is_linear=True,
+    ),
+    "gather_csr": Case(
+        ((NUM_SEGMENTS, 3),),
+        lambda m, d, x: m.gather_csr(x, d.offsets, NUM_ROWS),
+        lambda m, d, g, y, x: m.segment_csr(g, d.offsets),
+        is_linear=True,
+    ),
+}
+
+
+def drawn(case: Case, rng: np.random.Generator, dtype: Any) -> list[Any]:
+    """What the case takes the gradient of; coordinates of a grid lie around the image."""
+    return [rng.uniform(-1.3, 1.3, shape).astype(dtype) for shape in case.shapes]
+
+
+def arrays_of(results: Any) -> list[Any]:
+    """The arrays of a result, as NumPy's."""
+    return [np.asarray(each) for each in (results if isinstance(results, tuple | list) else [results])]

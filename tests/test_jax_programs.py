@@ -1,0 +1,306 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What JAX does with whole programs: scan, remat, export, caches, threads; subnormal numbers; what is refused when."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax_cases import CASES, drawn, fixed
+from tolerance import assert_same_bits
+
+import pybaracuda
+import pybaracuda.jax as bj
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture(autouse=True)
+def on_the_cpu() -> Any:
+    with jax.default_device(jax.devices("cpu")[0]):
+        yield
+
+
+def images(rng: np.random.Generator) -> tuple[Any, Any, Any]:
+    x, grid = drawn(CASES["grid_sample"], rng, np.float32)
+    return x, grid, rng.standard_normal((2, 3, 4, 5)).astype(np.float32)
+
+
+def gradient_of_samples(x: Any, grid: Any, weights: Any) -> Any:
+    return jax.grad(lambda *y: jnp.sum(bj.grid_sample(*y) * weights), (0, 1))(x, grid)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_remat_and_value_and_grad_have_the_same_gradient(name: str, rng: np.random.Generator) -> None:
+    case, d = CASES[name], fixed(rng)
+    inputs = drawn(case, rng, np.float32)
+    output = case.call(pybaracuda, d, *inputs)
+    weights = rng.standard_normal(output.shape).astype(np.float32)
+
+    def loss(*x: Any) -> Any:
+        result = case.call(bj, d, *x)
+        return jnp.sum(jnp.where(jnp.isfinite(result), result, 0) * weights)
+
+    plain = jax.jit(jax.grad(loss))(*inputs)
+    value, again = jax.jit(jax.value_and_grad(jax.checkpoint(loss)))(*inputs)
+    assert np.isfinite(value)
+    assert_same_bits(np.asarray(again), np.asarray(plain))
+
+
+def test_scan_and_its_gradient(rng: np.random.Generator) -> None:
+    x, grid, _ = images(rng)
+    steps = rng.standard_normal((4, *grid.shape)).astype(np.float32) * 0.1
+
+    def body(carry: Any, step: Any) -> Any:
+        sample = bj.grid_sample(carry, grid + step)
+        return bj.pad(sample, (0, 0, 1, 1), (0, 0, 1, 1), "reflect"), sample
+
+    def total(x: Any, steps: Any) -> Any:
+        return jnp.sum(jax.lax.scan(body, x, steps)[1] ** 2)
+
+    x = np.ascontiguousarray(x[:, :, :, :7])
+    unrolled = x
+    wanted = []
+    for step in steps:
+        sample = pybaracuda.grid_sample(unrolled, (grid + step).astype(np.float32))
+        unrolled = pybaracuda.pad(sample, (0, 0, 1, 1), (0, 0, 1, 1), "reflect")
+        wanted.append(sample)
+    _, found = jax.jit(lambda x, steps: jax.lax.scan(body, x, steps))(x, steps)
+    assert_same_bits(np.asarray(found), np.stack(wanted))
+    scanned = jax.jit(jax.grad(total, (0, 1)))(x, steps)
+
+    def loop(x: Any, steps: Any) -> Any:
+        samples = []
+        for step in steps:
+            x, sample = body(x, step)
+            samples.append(sample)
+        return jnp.sum(jnp.stack(samples) ** 2)
+
+    for one, other in zip(scanned, jax.grad(loop, (0, 1))(x, steps), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-5)
+
+
+def test_linear_functions_have_hessians_of_zero(rng: np.random.Generator) -> None:
+    d = fixed(rng)
+    x = rng.standard_normal((5, 2)).astype(np.float32)
+    assert not np.asarray(jax.hessian(lambda y: jnp.sum(bj.pad(y, 2, 2, "reflect")))(x)).any()
+    rows = rng.standard_normal((40, 1)).astype(np.float32)
+    jacobians = [each(lambda y: bj.segment_sum(y, d.ids, 6)[:, 0])(rows)[:, :, 0] for each in (jax.jacfwd, jax.jacrev)]
+    for jacobian in jacobians:
+        np.testing.assert_array_equal(jacobian, (d.ids[None] == np.arange(6)[:, None]).astype(np.float32))
+
+
+def tiny(rng: np.random.Generator, shape: tuple[int, ...]) -> Any:
+    """Numbers of which many are subnormal."""
+    return (rng.standard_normal(shape) * np.exp2(rng.integers(-149, -120, shape))).astype(np.float32)
+
+
+@pytest.mark.parametrize("is_large", [False, True], ids=["alone", "in a large program"])
+def test_subnormal_numbers_survive_xla_s_threads(is_large: bool, rng: np.random.Generator) -> None:
+    shape = (2, 3, 70, 80) if is_large else (2, 3, 6, 7)
+    x, grid = tiny(rng, shape), rng.uniform(-1, 1, (2, 20, 20, 2)).astype(np.float32)
+    grad = tiny(rng, (2, 3, 20, 20))
+
+    def program(x: Any, grid: Any, grad: Any, other: Any) -> Any:
+        output, pull = jax.vjp(bj.grid_sample, x, grid)
+        return output, *pull(grad), jnp.sin(other @ other) if is_large else other
+
+    results = jax.jit(program)(x, grid, grad, np.ones((300, 300), np.float32))
+    wanted = [pybaracuda.grid_sample(x, grid), *pybaracuda.grid_sample_backward(grad, x, grid)]
+    smallest_normal = np.finfo(np.float32).tiny
+    for result, expected in zip(results, wanted, strict=False):
+        assert_same_bits(np.asarray(result), expected)
+    assert ((np.abs(wanted[0]) > 0) & (np.abs(wanted[0]) < smallest_normal)).sum() > 50
+    # What the page says of XLA's own arithmetic.
+    assert not (np.abs(np.asarray(jax.jit(lambda y: y * 0.5)(wanted[0]))) < smallest_normal / 2)[wanted[0] != 0].all()
+
+
+def test_calls_from_many_threads_have_the_same_bits(rng: np.random.Generator) -> None:
+    x, grid, weights = images(rng)
+    program = jax.jit(gradient_of_samples)
+    wanted = [np.asarray(each) for each in program(x, grid, weights)]
+    wrong: list[Any] = []
+
+    def work() -> None:
+        with jax.default_device(jax.devices("cpu")[0]):
+            for _ in range(50):
+                for one, other in zip(program(x, grid, weights), wanted, strict=True):
+                    if np.asarray(one).tobytes() != other.tobytes():
+                        wrong.append(one)
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join()
+    assert not wrong
+
+
+def exported(function: Any, *arrays: Any, platforms: Any = None) -> Any:
+    from jax import export
+
+    allowed = [export.DisabledSafetyCheck.custom_call(bj.TARGET)]
+    return export.export(jax.jit(function), platforms=platforms, disabled_checks=allowed)(*arrays)
+
+
+def test_an_exported_program_runs_in_another_process(tmp_path: Path, rng: np.random.Generator) -> None:
+    arrays = images(rng)
+    program = exported(gradient_of_samples, *arrays, platforms=["cpu", "cuda"])
+    (tmp_path / "program").write_bytes(program.serialize())
+    np.savez(tmp_path / "arrays.npz", *arrays)
+    source = (
+        "import sys, numpy as np\n"
+        "import pybaracuda.jax\n"
+        "from jax import export\n"
+        "arrays = np.load('arrays.npz')\n"
+        "program = export.deserialize(bytearray(open('program', 'rb').read()))\n"
+        "results = program.call(*(arrays[name] for name in arrays.files))\n"
+        "np.savez('results.npz', *map(np.asarray, results))\n"
+    )
+    done = run_in(tmp_path, source)
+    assert done.returncode == 0, done.stderr
+    results = np.load(tmp_path / "results.npz")
+    x, grid, weights = arrays
+    wanted = pybaracuda.grid_sample_backward(weights, x, grid)
+    for name, expected in zip(results.files, wanted, strict=True):
+        assert_same_bits(results[name], expected)
+
+
+def test_an_exported_program_is_the_same_text_and_runs(rng: np.random.Generator) -> None:
+    arrays = images(rng)
+    # Equal texts: what a program holds of a call follows from the problem, no address is among it.
+    first, second = (exported(gradient_of_samples, *arrays, platforms=["cpu", "cuda"]) for _ in range(2))
+    assert first.mlir_module() == second.mlir_module()
+    assert first.mlir_module().count(f"@{bj.TARGET}(") == 1
+    x, grid, weights = arrays
+    for result, expected in zip(first.call(*arrays), pybaracuda.grid_sample_backward(weights, x, grid), strict=True):
+        assert_same_bits(np.asarray(result), expected)
+
+
+def run_in(folder: Path, source: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    paths = [str(Path(pybaracuda.__file__).parents[1]), *filter(None, [os.environ.get("PYTHONPATH")])]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "JAX_PLATFORMS": "cpu"}
+    return subprocess.run(
+        [sys.executable, "-c", source],
+        cwd=folder,
+        env={**environment, **variables},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+
+
+def test_the_persistent_cache_answers_a_second_process(tmp_path: Path) -> None:
+    source = (
+        "import jax, numpy as np, logging\n"
+        "import pybaracuda.jax as bj\n"
+        "jax.config.update('jax_compilation_cache_dir', 'cache')\n"
+        "jax.config.update('jax_persistent_cache_min_compile_time_secs', 0)\n"
+        "jax.config.update('jax_persistent_cache_min_entry_size_bytes', -1)\n"
+        "hits = []\n"
+        "def count(name, **_): hits.extend([name] if 'cache_hits' in name else [])\n"
+        "jax.monitoring.register_event_listener(count)\n"
+        "x = np.arange(12, dtype=np.float32).reshape(3, 4)\n"
+        "program = jax.jit(lambda y: bj.pad(y, (1, 2), (3, 0), 'reflect') + 0)\n"
+        "print(len(hits), np.asarray(program(x)).tobytes().hex(), len(hits))\n"
+    )
+    first, second = (run_in(tmp_path, source) for _ in range(2))
+    assert first.returncode == 0, first.stderr
+    assert second.returncode == 0, second.stderr
+    hits = [int(done.stdout.split()[-1]) for done in (first, second)]
+    assert hits[0] == 0
+    assert hits[1] > 0
+    assert first.stdout.split()[1] == second.stdout.split()[1]
+    expected = pybaracuda.pad(np.arange(12, dtype=np.float32).reshape(3, 4), (1, 2), (3, 0), "reflect")
+    assert second.stdout.split()[1] == expected.tobytes().hex()
+
+
+def test_producers_and_consumers_in_other_layouts(rng: np.random.Generator) -> None:
+    x, grid, _ = images(rng)
+
+    def program(x: Any, grid: Any) -> Any:
+        return jnp.transpose(bj.grid_sample(jnp.transpose(x, (3, 1, 2, 0)), grid), (2, 3, 0, 1))
+
+    turned = np.ascontiguousarray(x.transpose(3, 1, 2, 0))
+    wanted = pybaracuda.grid_sample(turned, np.repeat(grid[:1], 7, 0)).transpose(2, 3, 0, 1)
+    assert_same_bits(np.asarray(jax.jit(program)(x, np.repeat(grid[:1], 7, 0))), np.ascontiguousarray(wanted))
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (lambda x: bj.grid_sample(x, jnp.zeros((3, 4, 4, 2))), ValueError, "grid has shape .* has 2 images"),
+        (lambda x: bj.grid_sample(x, x), ValueError, "wanted .N, H, W, 2."),
+        (lambda x: bj.grid_sample(x.astype(int), x), TypeError, "input has dtype int32"),
+        (
+            lambda x: bj.grid_sample(x, jnp.zeros((2, 4, 4, 2)), mode="nearest"),
+            pybaracuda.UnsupportedError,
+            "mode 'nearest' is not wired yet",
+        ),
+        (lambda x: bj.grid_sample(x, x, mode="linear"), ValueError, "mode is 'linear'"),
+        (lambda x: bj.affine_grid(x, (2, 3, 4, 5)), ValueError, "theta has shape"),
+        (lambda x: bj.affine_grid(x, (2, 3, 4)), ValueError, r"size is \(2, 3, 4\)"),
+        (lambda x: bj.roi_align(x, jnp.zeros((3, 4)), 2), ValueError, "boxes has shape"),
+        (lambda x: bj.roi_align(x, [jnp.zeros((3, 4))] * 3, 2), ValueError, "boxes holds 3 arrays"),
+        (
+            lambda x: bj.roi_align(x, jnp.zeros((3, 5)), -2),
+            pybaracuda.InvalidProblemError,
+            "pooled_h is -2",
+        ),
+        (lambda x: bj.pad(x, (1, 2), 0), ValueError, "pad_low has 2 entries; the array has 4 axes"),
+        (lambda x: bj.pad(x, -9, 0), pybaracuda.InvalidProblemError, "crop below 0"),
+        (lambda x: bj.pad(x, 1, 1, "edge"), ValueError, "mode is 'edge'"),
+        (lambda x: bj.segment_sum(x, jnp.zeros(3, int), 2), ValueError, "segment_ids has shape"),
+        (lambda x: bj.segment_sum(x, jnp.zeros(2, int), -2), ValueError, "num_segments is -2"),
+        (lambda x: bj.segment_sum(x, jnp.zeros(2), 2), TypeError, "segment_ids has dtype float32"),
+        (lambda x: bj.segment_max(x, jnp.zeros(2, int), 2, ties="last"), ValueError, "ties is 'last'"),
+        (lambda x: bj.segment_csr(x, jnp.zeros(2, int), "median"), ValueError, "reduce is 'median'"),
+        (lambda x: bj.segment_csr(x, jnp.zeros((2, 2), int)), ValueError, "offsets has shape"),
+        (lambda x: bj.dequantize_per_channel(x, x, x, 0), TypeError, "input has dtype float32"),
+        (lambda x: bj.dequantize_per_channel(x, x, x, 7), ValueError, "axis is 7"),
+    ],
+)
+def test_mistakes_are_said_when_a_program_is_traced(call: Any, error: Any, message: str) -> None:
+    x = jnp.ones((2, 3, 6, 7))
+    for function, array in ((call, x), (jax.jit(call), x), (jax.vmap(call), x[None])):
+        with pytest.raises(error, match=message):
+            function(array)
+
+
+def test_traced_ids_need_a_number_of_segments() -> None:
+    with pytest.raises(TypeError, match="num_segments: wanted an int, since the ids are traced"):
+        jax.jit(lambda ids: bj.segment_sum(jnp.ones(3), ids))(jnp.zeros(3, int))
+
+
+def test_array_functions_name_this_module_to_a_tracer() -> None:
+    with pytest.raises(TypeError, match=r"use pybaracuda\.jax"):
+        jax.jit(lambda x: pybaracuda.pad(x, 1, 1))(jnp.ones((2, 3)))
+
+
+def test_nothing_of_jax_is_patched(rng: np.random.Generator) -> None:
+    source = (
+        "import jax, jax.numpy, jax.ops\n"
+        "modules = jax, jax.numpy, jax.ops, jax.lax\n"
+        "before = [(each, name, getattr(each, name)) for each in modules for name in dir(each)]\n"
+        "import pybaracuda.jax\n"
+        "assert len(before) > 100 and all(getattr(each, name) is held for each, name, held in before)\n"
+    )
+    done = run_in(ROOT, source)
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_symbolic_size_is_refused() -> None:
+    from jax import export
+
+    shape = export.symbolic_shape("b, 3")
+    with pytest.raises(Exception, match=r"wanted|integer|int"):
+        exported(lambda x: bj.pad(x, 1, 1), jax.ShapeDtypeStruct(shape, np.float32))

@@ -6,6 +6,8 @@ from __future__ import annotations
 import threading
 import warnings
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -131,16 +133,24 @@ def test_a_call_counts_with_two_operators(rng: np.random.Generator) -> None:
     launched = [name for name in called if name.startswith(("aten.floor", "aten.linalg", "aten.sum"))]
     once = ["aten.floor_divide.out", "aten.linalg_vector_norm.out"]
     assert launched == [*once * 3, "aten.sum.IntList_out", *once]
-    assert set(called) - set(launched) == {"aten.empty.memory_format"}
+    assert set(called) - set(launched) == {"aten.empty_like.default"}
 
 
 def test_counting_in_inference_mode_and_out_of_it(rng: np.random.Generator) -> None:
-    counts = StreamCounts(torch.full((2, 2), torch.nan, dtype=torch.float64))
-    for _ in range(3):
+    memory, page = torch.full((4,), torch.nan, dtype=torch.float64), torch.zeros(4, dtype=torch.float64)
+    graphs = GraphCounts()
+    with torch.inference_mode():
+        counts = StreamCounts(memory.reshape(2, 2))
+        graphs.provide(page.zero_)
+    for _ in range(2):
         with torch.inference_mode():
             counts.count(ids_of(rng, 3), EXTENT)
+            assert graphs.count(ids_of(rng, 1), EXTENT)
         counts.count(ids_of(rng, 2), EXTENT)
-    assert counts.take(nothing) == 15
+        assert graphs.count(ids_of(rng, 6), EXTENT)
+    with torch.inference_mode():
+        assert counts.take(nothing) == 10
+    assert graphs.take(nothing) == 14
 
 
 def test_room_for_captured_calls(rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -179,6 +189,73 @@ def test_nothing_is_counted_on_the_cpu(rng: np.random.Generator) -> None:
     before = dict(_bad_indices._streams)
     _bad_indices.note(ids_of(rng, 9), EXTENT)
     assert before == _bad_indices._streams
+
+
+class StandIn:
+    """A GPU's streams and captures as far as `note` asks for them; ids on it are held by the CPU."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.device = self.stream = 0
+        self.is_capturing = False
+        self.waited: list[int] = []
+        quotients = _bad_indices._quotients
+        monkeypatch.setattr(_bad_indices, "_streams", {})
+        monkeypatch.setattr(_bad_indices, "_graphs", {})
+        monkeypatch.setattr(_bad_indices, "_quotients", lambda ids, extent: quotients(ids.held, extent))
+        monkeypatch.setattr(
+            _bad_indices, "_memory", lambda device, size: torch.full((size,), torch.nan, dtype=torch.float64)
+        )
+        monkeypatch.setattr(_bad_indices, "_stream", lambda device: self.stream)
+        monkeypatch.setattr(torch.cuda, "current_device", lambda: self.device)
+        monkeypatch.setattr(torch.cuda, "device", self.entered)
+        monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: self.is_capturing)
+        monkeypatch.setattr(torch.cuda, "synchronize", self.waited.append)
+
+    @contextmanager
+    def entered(self, device: Any) -> Iterator[None]:
+        before, self.device = self.device, device.index
+        yield
+        self.device = before
+
+    def note(self, ids: Any, device: int = 0) -> None:
+        _bad_indices.note(SimpleNamespace(device=torch.device("cuda", device), held=ids), EXTENT)
+
+
+def test_each_stream_and_device_has_its_counts(rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch) -> None:
+    gpu = StandIn(monkeypatch)
+    check_indices()
+    for _ in range(300):
+        gpu.stream = int(rng.integers(0, 3))
+        gpu.note(ids_of(rng, 1))
+        gpu.note(ids_of(rng, 2), 1)
+    assert set(_bad_indices._streams) == {(device, stream) for device in range(2) for stream in range(3)}
+    assert gpu.device == 0
+    with pytest.raises(IndexError, match=r"dropped: 300 on cuda:0, 600 on cuda:1$"):
+        check_indices()
+    # Every count is read after its device has done everything.
+    assert sorted(gpu.waited) == [0] * 4 + [1] * 4
+    check_indices()
+    gpu.note(ids_of(rng, 0))
+    check_indices()
+
+
+def test_captures_count_where_there_is_room(rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch) -> None:
+    gpu = StandIn(monkeypatch)
+    gpu.is_capturing = True
+    with pytest.warns(RuntimeWarning, match="Call the operator once before the capture"):
+        gpu.note(ids_of(rng, 3))
+    assert not _bad_indices._streams
+    check_indices()
+    gpu.is_capturing = False
+    gpu.note(ids_of(rng, 1))
+    gpu.is_capturing = True
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        gpu.note(ids_of(rng, 4))
+        with pytest.raises(RuntimeWarning, match="no counter with room"):
+            gpu.note(ids_of(rng, 5), 1)
+    with pytest.raises(IndexError, match=r"dropped: 5 on cuda:0$"):
+        check_indices()
 
 
 def add(ids: Any) -> Any:

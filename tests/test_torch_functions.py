@@ -558,6 +558,21 @@ def test_pixels_of_pooling(data: SimpleNamespace, rng: np.random.Generator) -> N
         pybaracuda.torch.roi_pool(images[:1], each, 2)
 
 
+@pytest.mark.parametrize("name", ["roi_align", "roi_pool"])
+def test_boxes_have_no_gradient_rather_than_zeros(name: str, data: SimpleNamespace, rng: np.random.Generator) -> None:
+    (images,) = drawn(rng, CASES[name], data.device)
+    boxes = data.boxes.clone().requires_grad_()
+    result = getattr(pybaracuda.torch, name)(images, boxes, 2)
+    of_images, of_boxes = torch.autograd.grad(result.sum(), (images, boxes), allow_unused=True)
+    assert of_boxes is None
+    assert bool((of_images != 0).any())
+    # Nor has what the gradient is made of.
+    result = getattr(pybaracuda.torch, name)(images, boxes, 2)
+    (grad,) = torch.autograd.grad(result.square().sum(), images, create_graph=True)
+    again = torch.autograd.grad(grad.sum(), boxes, allow_unused=True)
+    assert again == (None,)
+
+
 def test_errors_are_the_array_functions(data: SimpleNamespace) -> None:
     rows = torch.zeros(7, 2, device=data.device, requires_grad=True)
     with pytest.raises(ValueError, match="segment_ids has shape"):

@@ -30,7 +30,7 @@ def _quotients(ids: Any, extent: int) -> Any:
     """Answer for each entry what is 0 exactly if it lies in [0, extent)."""
     if extent > torch.iinfo(ids.dtype).max:
         ids = ids.to(torch.int64)
-    found = torch.empty(ids.shape, dtype=_DTYPE, device=ids.device)
+    found = torch.empty_like(ids, dtype=_DTYPE)
     return torch.floor_divide(ids, extent, out=found)
 
 
@@ -155,7 +155,7 @@ def note(ids: Any, extent: int) -> None:
         if graphs is None or not graphs.count(ids, extent):
             warnings.warn(
                 "an index was captured in a CUDA graph that pybaracuda.torch.check_indices() will know nothing of: "
-                "there is no counter for it. Call the operator once before the capture.",
+                "there is no counter with room for it. Call the operator once before the capture.",
                 RuntimeWarning,
                 stacklevel=2,
             )

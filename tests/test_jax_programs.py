@@ -88,6 +88,35 @@ def test_scan_and_its_gradient(rng: np.random.Generator) -> None:
         np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("operation", ["sum", "max", "softmax"])
+def test_ids_that_a_scan_goes_over(operation: str, rng: np.random.Generator) -> None:
+    rows = rng.standard_normal((30, 2)).astype(np.float32)
+    ids = rng.integers(-1, 5, (4, 30)).astype(np.int32)
+    function = getattr(bj, f"segment_{operation}")
+
+    def total(rows: Any, is_scanned: bool) -> Any:
+        def body(carry: Any, each: Any) -> Any:
+            found = function(carry, each, 4)
+            return carry * 0.5, jnp.where(jnp.isfinite(found), found, 0) ** 2
+
+        if is_scanned:
+            return jnp.sum(jax.lax.scan(jax.checkpoint(body), rows, ids)[1])
+        found = []
+        for each in ids:
+            rows, value = body(rows, each)
+            found.append(jnp.sum(value))
+        return sum(found)
+
+    scanned, unrolled = (jax.jit(jax.grad(total), static_argnums=1)(rows, each) for each in (True, False))
+    np.testing.assert_allclose(scanned, unrolled, rtol=1e-5, atol=1e-5)
+    assert np.abs(scanned).max() > 0
+    # Tangents of integers, as JAX spells them.
+    nothing = np.zeros(30, jax.dtypes.float0)
+    _, moved = jax.jvp(lambda x, i: function(x, i, 4), (rows, ids[0]), (rows, nothing))
+    _, alone = jax.jvp(lambda x: function(x, ids[0], 4), (rows,), (rows,))
+    assert_same_bits(np.asarray(moved), np.asarray(alone))
+
+
 def test_linear_functions_have_hessians_of_zero(rng: np.random.Generator) -> None:
     d = fixed(rng)
     x = rng.standard_normal((5, 2)).astype(np.float32)

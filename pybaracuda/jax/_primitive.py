@@ -234,7 +234,8 @@ def _batch(arrays: Sequence[Any], axes: Sequence[Any], *, op: Operation, batch: 
 
 def _jvp(primals: Sequence[Any], tangents: Sequence[Any], *, op: Operation, batch: int) -> Any:
     outputs = call(op, *primals, batch=batch)
-    are_zero = [type(each) is ad.Zero for each in tangents]
+    # Integers have tangents of a dtype without values.
+    are_zero = [type(each) is ad.Zero or each.dtype == jax.dtypes.float0 for each in tangents]
     given = [tangent for tangent, is_zero in zip(tangents, are_zero, strict=True) if not is_zero]
     lost: list[bool] = []
 

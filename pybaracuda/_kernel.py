@@ -97,6 +97,10 @@ class Kernel(Immutable):
         self.check()
         put(self, "workspace_size", int(self._found("workspace_size")(*packed.sizes)))
 
+    def workspace_size_in(self, library: _library.Library) -> int:
+        """Answer how much scratch another library wants for the problem: the backends' differ."""
+        return int(library.function(self.operator, self.variant, "workspace_size")(*self._packed.sizes))
+
     def check(self) -> None:
         """Ask the C library whether it can do the problem."""
         status = self._found("can_implement")(*self.arguments)

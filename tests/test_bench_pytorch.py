@@ -300,11 +300,14 @@ def test_faults_are_found(others: dict[str, Any], fault: str) -> None:
 
 def test_training_that_differs_or_warns_is_a_fault() -> None:
     result = example()
-    assert result.faults == ["training, flag: not done within 1 s"]
+    # That of PyTorch's flag did not end: no fault of ours.
+    assert result.faults == []
+    result.training[-1].variant = "plain"
+    assert result.faults == ["training, plain: not done within 1 s"]
     assert result.milliseconds("plain") == 82.0
     result.training[3].weights = "d"
     result.training[2].warnings = ["a warning"]
-    assert result.faults[:2] == [
+    assert result.faults[1:] == [
         "training, ours: the runs end with different weights",
         "training, ours: a warning",
     ]

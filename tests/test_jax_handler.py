@@ -10,6 +10,7 @@ import shutil
 import struct
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -281,3 +282,18 @@ def test_info_shows_the_handlers(capsys: pytest.CaptureFixture[str]) -> None:
     printed = capsys.readouterr().out
     assert f"jax: {HANDLER}\n  available" in printed
     assert f"jax {jax.__version__}" in printed
+
+
+def test_scratch_suffices_on_either_platform(monkeypatch: pytest.MonkeyPatch) -> None:
+    from pybaracuda.jax import _primitive
+
+    class Other:
+        """A library that wants more scratch than the CPU's, for the same problem."""
+
+        def function(self, operator: object, variant: object, verb: str) -> Callable[..., int]:
+            assert verb == "workspace_size"
+            return lambda *sizes: 76544
+
+    monkeypatch.setattr(_primitive, "_cuda", Other)
+    text = jax.jit(lambda x: pybaracuda.jax.pad(x, 1, 1, mode="reflect")).lower(np.ones((3, 5), np.float32)).as_text()
+    assert "76544xui8" in text

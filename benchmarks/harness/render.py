@@ -15,7 +15,7 @@ from .results import Result
 BEGIN, END = "<!-- benchmark-begin -->", "<!-- benchmark-end -->"
 _FOLDER = "benchmarks"
 # How many rows the README shows.
-_README_ROWS = 6
+_README_ROWS = 4
 _NOTHING = "No measurement is committed yet."
 
 
@@ -39,7 +39,6 @@ def readme_part(root: Path) -> str:
                 f"From [this file]({_FOLDER}/results/{path.name}). [{_FOLDER}/README.md]({_FOLDER}/README.md) has all "
                 "rows and peers, the CPU's too, what a call costs on the host, and how it was measured."
             ),
-            f"![Bandwidth over bytes]({_FOLDER}/roofline.png)",
         ]
     )
 
@@ -52,6 +51,8 @@ def whole_page(root: Path) -> str:
         "`python3 tools/bench.py --json benchmarks/results` makes such a file. [NOTES.md](NOTES.md) is the log of what "
         "was tried. [THROUGH_PYTORCH.md](THROUGH_PYTORCH.md): the same kernels behind PyTorch's own functions.",
     ]
+    if committed(root):
+        parts.append("![Bandwidth over bytes](roofline.png)")
     for path, result in committed(root):
         parts += [f"## {result.device}", report.origin(result), f"From `results/{path.name}`."]
         parts += [report.table(result), "### Everyone", report.peers_table(result)]

@@ -11,6 +11,7 @@ from benchmarks.harness.results import newest
 
 from . import report, results
 from .results import Result
+from .training import VARIANTS
 
 FOLDER = "benchmarks/results/pytorch"
 PAGE = "benchmarks/THROUGH_PYTORCH.md"
@@ -59,8 +60,12 @@ def readme_part(root: Path) -> str:
     if not committed(root):
         return _NOTHING
     path, result = committed(root)[0]
-    link = f"From [this file]({FOLDER}/{path.name}); [operators, eager and compiled]({PAGE})."
-    return "\n\n".join([report.training_table(result), paragraph(f"{report.short_origin(result)} {link}")])
+    shown = [variant for variant in VARIANTS if variant.name in ("plain", "flag", "ours")]
+    text = (
+        f"[Measured]({FOLDER}/{path.name}) {result.origin['date'].split()[0]} on {result.device}, torch "
+        f"{result.origin['versions']['torch']}. [Operators, eager and compiled]({PAGE})."
+    )
+    return "\n\n".join([report.training_table(result, shown), paragraph(text)])
 
 
 def with_part(text: str, part: str) -> str:

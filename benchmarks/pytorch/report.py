@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from benchmarks.harness.report import duration, paragraph
 from benchmarks.harness.results import Timing
 
@@ -19,7 +21,7 @@ from .results import (
     Run,
 )
 from .results import Training as TrainingRun
-from .training import VARIANTS
+from .training import VARIANTS, Variant
 
 _TITLES = {
     "pytorch": "PyTorch",
@@ -174,11 +176,11 @@ def host_table(result: Result) -> str:
     return _table(heads, lines)
 
 
-def training_table(result: Result) -> str:
+def training_table(result: Result, variants: Sequence[Variant] = VARIANTS) -> str:
     """Training in Markdown."""
     plain = result.milliseconds("plain")
     lines = []
-    for variant in VARIANTS:
+    for variant in variants:
         runs = result.variant(variant.name)
         if not runs or not plain:
             continue

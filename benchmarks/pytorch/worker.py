@@ -81,8 +81,14 @@ def _counts() -> tuple[Counter[str], Counter[str]]:
     if "pybaracuda.torch" not in sys.modules:
         return Counter(), Counter()
     lines = pybaracuda.torch.report().lines
-    left = {f"{line.operator}: {reason}": count for line in lines for reason, count in line.fallbacks.items()}
-    return Counter({line.operator: line.ours for line in lines}), Counter(left)
+    left: Counter[str] = Counter()
+    for line in lines:  # one for each kind of device
+        for reason, count in line.fallbacks.items():
+            left[f"{line.operator}: {reason}"] += count
+    taken: Counter[str] = Counter()
+    for line in lines:
+        taken[line.operator] += line.ours
+    return taken, left
 
 
 class _Calls:

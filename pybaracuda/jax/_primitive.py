@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import lru_cache, partial
+from functools import cache, lru_cache, partial
 from math import prod
 from typing import Any
 
@@ -16,6 +16,9 @@ from jax.interpreters import ad, batching, mlir
 from jax.sharding import NamedSharding, PartitionSpec
 
 from .._dtypes import CANONICAL_NANS, numpy_dtype, numpy_token
+from .._errors import BackendUnavailableError
+from .._kernel import Kernel
+from .._library import Library, load
 from ._arguments import arguments_of, symbol_of
 from ._handler import TARGET, ffi
 from ._operation import Axes, KernelOperation, Operation, Spec
@@ -62,14 +65,29 @@ def _narrowed(array: Any, token: str) -> Any:
     return jax.lax.bitcast_convert_type(settled, narrow.dtype)
 
 
+@cache
+def _cuda() -> Library | None:
+    """Find the CUDA library, if this installation has it."""
+    try:
+        return load("cuda")
+    except BackendUnavailableError:
+        return None
+
+
+def _scratch_bytes(kernel: Kernel) -> int:
+    """Answer what suffices on every platform: where a traced program will run is not known yet."""
+    cuda = _cuda()
+    return max(kernel.workspace_size, kernel.workspace_size_in(cuda) if cuda else 0)
+
+
 def _launch(operation: KernelOperation, operands: Sequence[Any]) -> list[Any]:
     """Call the C function on operands of the kernel's own dtypes."""
     prepared = operation.prepare(*map(spec_of, operands))
     kernel = prepared.kernel
     results = [jax.ShapeDtypeStruct(output.shape, numpy_dtype(output.dtype)) for output in prepared.outputs]
-    if kernel.workspace_size:
+    if scratch := _scratch_bytes(kernel):
         # Scratch is a result that nobody reads, since XLA places results and uses their memory again.
-        results.append(jax.ShapeDtypeStruct((kernel.workspace_size,), np.uint8))
+        results.append(jax.ShapeDtypeStruct((scratch,), np.uint8))
     foreign = ffi.ffi_call(TARGET, results)
     answers = foreign(*operands, symbol=symbol_of(kernel), arguments=arguments_of(kernel))
     return list(answers)[: len(prepared.outputs)]

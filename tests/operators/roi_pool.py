@@ -80,7 +80,7 @@ def scratch_bounds(symbol: Symbol, backend: str, values: Mapping[str, Any]) -> t
     if backend == "cpu":
         copies = 2 if symbol.variant.token in ("f16", "bf16") else 1
         return 1, 4 * (boxes + values["n"]) + copies * gradient + KIB
-    tables = 16 * boxes * values["pooled_h"] * values["pooled_w"] + 32 * boxes
+    tables = 4 * boxes + 8 * boxes * values["c"]
     return 1, tables + (128 if compute == 8 else 64) * MIB + KIB
 
 

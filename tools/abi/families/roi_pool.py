@@ -78,8 +78,8 @@ OPERATORS: tuple[Operator, ...] = (
             "contribute nothing."
         ),
         workspace=(
-            "On the CPU 4 bytes a box and an image and, for the 16-bit types, an f32 copy of grad_input; on CUDA 16 "
-            "for each bin of each box and 32 for each box. Where the sum over boxes is cut into blocks, also an f32 "
+            "On the CPU 4 bytes a box and an image and, for the 16-bit types, an f32 copy of grad_input; on CUDA 4 "
+            "for each box and 8 for each channel of each box. Where the sum over boxes is cut into blocks, also an f32 "
             "(f64: f64) copy of grad_input, on CUDA one for each block (at most 64 MiB together, f64: 128)."
         ),
         determinism=BIT_STABLE

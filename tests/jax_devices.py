@@ -230,6 +230,16 @@ def explicit_cases(rng: np.random.Generator) -> Iterator[tuple[str, Any]]:
                 yield name, result
         for name, result in mapped_cases(mesh, rng):
             yield f"explicit {name}", result
+        # Split in the function as well, the channels would make an all-reduce of the gradient of the grid.
+        x, grid = drawn(CASES["grid_sample"], rng, np.float32)
+        x, grid = np.repeat(x, 4, 1), np.ascontiguousarray(grid)
+        output = pybaracuda.grid_sample(x, grid)
+        grad = rng.standard_normal(output.shape).astype(np.float32)
+        expected = [output, *arrays_of(pybaracuda.grid_sample_backward(grad, x, grid))]
+        channels, whole = NamedSharding(mesh, P(None, "d")), NamedSharding(mesh, P())
+        arrays = [jax.device_put(grad, whole), jax.device_put(x, channels), jax.device_put(grid, whole)]
+        run = outcome(forward_and_gradient(bj.grid_sample), arrays, expected)
+        yield "explicit gradient, channels split", run
 
 
 def main() -> int:

@@ -20,7 +20,10 @@ PROGRAM = Path(__file__).parent / "jax_devices.py"
 FORCED, GPUS = "forced-host-devices", "gpu"
 HAS_EXPLICIT_MESHES = hasattr(jax.sharding, "AxisType") and hasattr(jax, "set_mesh")
 # What adds along the axis that is split, or reads other parts of it, and which collectives that takes.
-GATHERED = {"gradient, channels split", "rows of segments", "explicit roi_align boxes"}
+GATHERED = {
+    *("gradient, channels split", "rows of segments"),
+    *("explicit roi_align boxes", "explicit gradient, channels split"),
+}
 SUMMED = {"shard_map, replicated grid"}
 
 

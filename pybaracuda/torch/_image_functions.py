@@ -160,7 +160,8 @@ def roi_align(
     of ``pybaracuda.roi_align_backward``, bit for bit: the same bits on every run, thread count, GPU and backend.
     """
     pooled = extent_pair("output_size", output_size)
-    rows = _joined(boxes, input) if isinstance(boxes, list | tuple) else boxes
+    # No union of types: the compiler of torch 2.9 does not know them.
+    rows = _joined(boxes, input) if isinstance(boxes, (list, tuple)) else boxes
     return _RoiAlign.apply(input, rows, *pooled, spatial_scale, sampling_ratio, aligned)
 
 
@@ -286,7 +287,8 @@ def roi_pool(
     thread count, GPU and backend.
     """
     pooled = extent_pair("output_size", output_size)
-    rows = _joined(boxes, input) if isinstance(boxes, list | tuple) else boxes
+    # No union of types: the compiler of torch 2.9 does not know them.
+    rows = _joined(boxes, input) if isinstance(boxes, (list, tuple)) else boxes
     output, argmax = _RoiPool.apply(input, rows, *pooled, spatial_scale)
     return (output, argmax) if return_argmax else output
 

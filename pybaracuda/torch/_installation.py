@@ -142,12 +142,17 @@ class _Override:
                 raise
         # Somebody installed below us and went away: what is there now is found anew.
         with _lock:
+            # The running call returns to the kernel that is taken out: PyTorch's object for it goes with the last
+            # reference.
+            _taken_out.append(torch.library.get_kernel(self._route.operator, self._key))
             self.remove()
             self._place()
         return self._original.call_boxed(keys, *args, **kwargs)
 
 
 _active: dict[tuple[str, str], _Override] = {}
+# Kernels that calls may still return to: few, since others rarely go away below ours.
+_taken_out: list[Any] = []
 _installations: list[Installation] = []
 
 

@@ -243,6 +243,31 @@ def test_second_derivatives_that_do_not_exist_say_so(rng: np.random.Generator) -
         jax.hessian(lambda y: jnp.sum(pybaracuda.jax.segment_prod(y, ids, 6)))(rows)
 
 
+def test_hessian_of_grid_sample_by_its_input(rng: np.random.Generator) -> None:
+    """Of a sum of squares of A x it is 2 A' A, in both orders of the modes."""
+    with wide(np.float64):
+        x, grid = rng.standard_normal((1, 2, 3, 4)), rng.uniform(-1.1, 1.1, (1, 5, 3, 2))
+        jacobian = np.asarray(jax.jacfwd(lambda y: pybaracuda.jax.grid_sample(y, grid))(x)).reshape(30, 24)
+
+        def loss(y: Any) -> Any:
+            return jnp.sum(pybaracuda.jax.grid_sample(y, grid) ** 2)
+
+        for outer in (jax.jacfwd, jax.jacrev):
+            hessian = np.asarray(outer(jax.grad(loss))(x)).reshape(24, 24)
+            np.testing.assert_allclose(hessian, 2 * jacobian.T @ jacobian, rtol=1e-12, atol=1e-12)
+        # How the gradient of the grid moves with the input, by the input's own direction.
+        direction = rng.standard_normal(x.shape)
+
+        def slope(y: Any) -> Any:
+            return jax.grad(lambda g: jnp.sum(pybaracuda.jax.grid_sample(y, g) ** 2))(grid)
+
+        _, moved = jax.jvp(slope, (x,), (direction,))
+        # A quadratic form: the difference over any step is exact but for rounding.
+        np.testing.assert_allclose(moved, (slope(x + direction) - slope(x - direction)) / 2, rtol=1e-10, atol=1e-10)
+        with pytest.raises(NotImplementedError, match="no second derivative by its grid in forward mode"):
+            jax.hessian(lambda g: jnp.sum(pybaracuda.jax.grid_sample(x, g) ** 2))(grid)
+
+
 def test_second_derivative_of_grid_sample_by_its_grid_through_the_gradient_of_the_input(
     rng: np.random.Generator,
 ) -> None:

@@ -94,9 +94,12 @@ class _GridSampleBackward(KernelOperation):
         return Axes((_SAMPLES, _IMAGES, _POSITIONS), (_IMAGES, _POSITIONS), only_images, only_images)
 
     def jvp(self, operands: Sequence[Any], tangents: Tangents, outputs: Sequence[Any]) -> Tangents:
+        of_output, of_input, of_grid = tangents
+        if of_input is None and of_grid is None:
+            return call(self, of_output, *operands[1:])
         pairs = zip(tangents, operands, strict=True)
         given = [jnp.zeros_like(operand) if tangent is None else tangent for tangent, operand in pairs]
-        return call(_GridSampleBackwardTangent(), *given, *operands)
+        return call(_GridSampleBackwardTangent(of_grid is not None), *given, *operands)
 
     def transpose(self, cotangents: Tangents, operands: Sequence[Any], wanted: Sequence[bool]) -> Tangents:
         _, input, grid = operands
@@ -117,13 +120,21 @@ def _transposed_gradient(cotangents: Tangents, input: Any, grid: Any) -> Any:
 class _GridSampleBackwardTangent(Operation):
     """The derivative of the gradients, of (tangents of grad_output, input and grid; these)."""
 
+    moves_grid: bool
+
     name = "the second derivative of grid_sample"
 
     def results(self, *specs: Spec) -> tuple[Spec, ...]:
         return _GridSampleBackward().results(*specs[3:])
 
     def evaluate(self, *operands: Any) -> Sequence[Any]:
-        raise NotImplementedError("grid_sample has no second derivative in forward mode")
+        of_output, of_input, _, grad_output, input, grid = operands
+        if self.moves_grid:
+            raise NotImplementedError("grid_sample has no second derivative by its grid in forward mode")
+        # The gradient of the input does not depend on the input, that of the grid is linear in it.
+        of_gradients = call(_GridSampleBackward(), of_output, input, grid)
+        more = call(_GridSampleBackward(), grad_output, of_input, grid)[1]
+        return of_gradients[0], of_gradients[1] + more
 
     def transpose(self, cotangents: Tangents, operands: Sequence[Any], wanted: Sequence[bool]) -> Tangents:
         grad_output, input, grid = operands[3:]

@@ -5,10 +5,18 @@
 add_library(torch_kernels SHARED
   native/pytorch/bridge.cc
   native/pytorch/operators.cc
+  native/pytorch/rows.cc
   native/pytorch/shim.cc
+  native/pytorch/steps_host.cc
   native/pytorch/tensor.cc)
 target_include_directories(torch_kernels PRIVATE native)
-target_compile_options(torch_kernels PRIVATE ${BARACUDA_CXX_FLAGS})
+target_compile_options(torch_kernels PRIVATE $<$<COMPILE_LANGUAGE:C,CXX>:${BARACUDA_CXX_FLAGS}>)
+if(BARACUDA_WITH_CUDA)
+  target_sources(torch_kernels PRIVATE native/pytorch/steps_cuda.cu)
+  baracuda_cuda_options(torch_kernels)
+else()
+  target_sources(torch_kernels PRIVATE native/pytorch/steps_without_cuda.cc)
+endif()
 set_target_properties(torch_kernels PROPERTIES
   OUTPUT_NAME baracuda_torch
   LINK_DEPENDS ${PROJECT_SOURCE_DIR}/native/pytorch/exports.map)

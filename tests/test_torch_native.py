@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import inspect
+import itertools
 import os
 import subprocess
 import sys
@@ -84,7 +86,25 @@ def pad_arguments(axes: int, is_gradient: bool) -> Make:
     return make
 
 
+def rows_index(rng: np.random.Generator, shape: tuple[int, ...], rows: int, device: str) -> Any:
+    entries = torch.from_numpy(rng.integers(0, rows, shape[0])).to(device)
+    return entries.reshape(-1, *[1] * (len(shape) - 1)).expand(shape)
+
+
+def scatter_arguments(rng: np.random.Generator, dtype: Any, device: str) -> tuple[Any, ...]:
+    index = rows_index(rng, (9, 3, 2), 5, device)
+    return (fresh(rng, (5, 3, 2), dtype, device), 0, index, fresh(rng, (9, 3, 2), dtype, device))
+
+
+def embedding_gradient(rng: np.random.Generator, dtype: Any, device: str) -> tuple[Any, ...]:
+    indices = torch.from_numpy(rng.integers(0, 5, (3, 4))).to(device)
+    return (fresh(rng, (3, 4, 6), dtype, device), indices, 5, 2, False)
+
+
 CASES: dict[str, tuple[Make, tuple[str, ...]]] = {
+    "aten::embedding_dense_backward": (embedding_gradient, FLOATS),
+    "aten::scatter_add": (scatter_arguments, FLOATS),
+    "aten::scatter_add_": (scatter_arguments, FLOATS),
     "aten::grid_sampler_2d": (grid_arguments, COORDINATES),
     "aten::grid_sampler_2d_backward": (grid_gradient, COORDINATES),
     "aten::affine_grid_generator_backward": (theta_gradient, COORDINATES),
@@ -117,15 +137,35 @@ def nothing_installed() -> Iterator[None]:
 
 def call(operator: str, arguments: tuple[Any, ...]) -> list[Any]:
     namespace, _, name = operator.partition("::")
-    found = getattr(getattr(torch.ops, namespace), name)(*arguments)
-    return list(found) if isinstance(found, tuple) else [found]
+    packet, _, overload = name.partition(".")
+    function = getattr(getattr(getattr(torch.ops, namespace), packet), overload or "default")
+    if not is_in_place(operator):
+        found = function(*arguments)
+        return list(found) if isinstance(found, tuple) else [found]
+    changed = arguments[0].clone()
+    assert function(changed, *arguments[1:]) is changed
+    return [changed]
+
+
+def is_in_place(operator: str) -> bool:
+    return operator.partition("::")[2].partition(".")[0].endswith("_")
 
 
 def same(one: list[Any], other: list[Any]) -> bool:
     return all(
-        (a is None and b is None) or (a.dtype == b.dtype and a.stride() == b.stride() and torch.equal(a, b))
+        (a is None and b is None) or (a.dtype == b.dtype and a.stride() == b.stride() and equal_bits(a, b))
         for a, b in zip(one, other, strict=True)
     )
+
+
+def equal_bits(one: Any, other: Any) -> bool:
+    # A NaN is one whatever its sign and payload.
+    if one.is_floating_point():
+        one, other = (torch.where(each.isnan(), torch.nan, each).contiguous() for each in (one, other))
+        one, other = (
+            each.view({2: torch.int16, 4: torch.int32, 8: torch.int64}[each.element_size()]) for each in (one, other)
+        )
+    return torch.equal(one, other)
 
 
 def test_this_pytorch_has_what_it_needs() -> None:
@@ -166,6 +206,8 @@ def test_other_strides(operator: str, device: str, rng: np.random.Generator) -> 
         lambda tensor: tensor.flatten()[:1].reshape([1] * tensor.dim()).expand(tensor.shape),
     ):
         given = tuple(changed(each) if isinstance(each, torch.Tensor) else each for each in made)
+        if is_in_place(operator):
+            given = (made[0], *given[1:])
         with pybaracuda.torch.install(native=False):
             expected = call(operator, given)
         with pybaracuda.torch.install():
@@ -231,6 +273,268 @@ def test_one_installation_without_it_holds_for_all(rng: np.random.Generator) -> 
 def test_errors_are_pytorchs(native: bool, function: Callable[[Any], Any], text: str) -> None:
     with pybaracuda.torch.install(native=native), pytest.raises(RuntimeError, match=text):
         function(torch.ones(2, 3, 4, 5))
+
+
+def of_edges(rng: np.random.Generator, shape: tuple[int, ...], dtype: Any, device: str) -> Any:
+    """Answer numbers of many sizes, among them both zeros, infinities and NaN."""
+    made = rng.standard_normal(shape) * 2.0 ** rng.integers(-12, 12, shape)
+    edges = np.array([0.0, -0.0, np.inf, -np.inf, np.nan, 1e-7, -65504.0])
+    return torch.from_numpy(np.where(rng.random(shape) < 0.2, rng.choice(edges, shape), made)).to(dtype).to(device)
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("operator", ["aten::scatter_add", "aten::scatter_add_"])
+def test_scattered_rows_are_the_routes(operator: str, dtype: str, device: str, rng: np.random.Generator) -> None:
+    for rank, zeros in itertools.product((1, 2, 3), (False, True)):
+        shape = tuple(int(each) for each in rng.integers(1, 7, rank))
+        count = int(rng.integers(1, 600))
+        given = of_edges(rng, shape, getattr(torch, dtype), device)
+        if zeros:
+            given = torch.copysign(torch.zeros_like(given), given)
+        # The source may have more rows than the index names, and lie in memory in any order.
+        source = of_edges(rng, (count + 3, *shape[1:]), getattr(torch, dtype), device)
+        if zeros:
+            source = torch.copysign(torch.zeros_like(source), source)
+        if rank > 1:
+            source = source.transpose(0, 1).contiguous().transpose(0, 1)
+        index = rows_index(rng, (count, *shape[1:]), shape[0], device)
+        for dim in (0, -rank):
+            arguments = (given, dim, index, source)
+            with pybaracuda.torch.install(native=False):
+                expected = call(operator, arguments)
+            with pybaracuda.torch.install():
+                before = _native.taken(operator, device)
+                assert same(call(operator, arguments), expected)
+                assert _native.taken(operator, device) == before + 1
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_gradients_of_embeddings_are_the_routes(dtype: str, device: str, rng: np.random.Generator) -> None:
+    operator = "aten::embedding_dense_backward"
+    for shape, padding in itertools.product(((), (700,), (6, 7), (3, 1, 5)), (-1, 0, 4, 9)):
+        indices = torch.from_numpy(rng.integers(0, 5, shape)).to(device)
+        arguments = (of_edges(rng, (*shape, 3), getattr(torch, dtype), device), indices, 5, padding, False)
+        with pybaracuda.torch.install(native=False):
+            expected = call(operator, arguments)
+        with pybaracuda.torch.install():
+            before = _native.taken(operator, device)
+            assert same(call(operator, arguments), expected)
+            assert _native.taken(operator, device) == before + 1
+
+
+def gradient_of_gather(rng: np.random.Generator, device: str) -> list[Any]:
+    table = fresh(rng, (5, 3), torch.float32, device).requires_grad_()
+    taken = table.gather(0, rows_index(rng, (9, 3), 5, device))
+    return list(torch.autograd.grad(taken.square().sum(), table))
+
+
+def gradient_of_embedding(rng: np.random.Generator, device: str) -> list[Any]:
+    table = fresh(rng, (5, 3), torch.float32, device).requires_grad_()
+    indices = torch.from_numpy(rng.integers(0, 5, (2, 9))).to(device)
+    return list(torch.autograd.grad(functional.embedding(indices, table, 1).square().sum(), table))
+
+
+@pytest.mark.parametrize(
+    ("operator", "gradient"),
+    [
+        ("aten::scatter_add_", gradient_of_gather),
+        ("aten::embedding_dense_backward", gradient_of_embedding),
+    ],
+)
+def test_gradients_by_rows(
+    operator: str, gradient: Callable[[np.random.Generator, str], list[Any]], device: str, seed: list[int]
+) -> None:
+    with pybaracuda.torch.install(native=False):
+        expected = gradient(np.random.default_rng(seed), device)
+    with pybaracuda.torch.install():
+        before = _native.taken(operator, device)
+        assert same(gradient(np.random.default_rng(seed), device), expected)
+        assert _native.taken(operator, device) == before + 1
+
+
+def test_what_the_kernels_of_rows_leave_to_the_routes(rng: np.random.Generator) -> None:
+    given, _, index, source = scatter_arguments(rng, torch.float32, "cpu")
+    by_element = torch.from_numpy(rng.integers(0, 5, (9, 3, 2)))
+    whole, part = fresh(rng, (7, 9, 3), torch.float32, "cpu"), fresh(rng, (5, 3, 3), torch.float32, "cpu")
+    along = torch.from_numpy(rng.integers(0, 9, 4)).reshape(1, 4, 1).expand(7, 4, 3)
+    cases: dict[str, tuple[Any, ...]] = {
+        "by element": (given, 0, by_element, source),
+        "every second entry": (given, 0, rows_index(rng, (18, 3, 2), 5, "cpu")[::2], source),
+        "another axis": (whole, 1, along, fresh(rng, (7, 4, 3), torch.float32, "cpu")),
+        "a part of the rows": (part, 0, index[:, :, :1].expand(9, 3, 1), part[:, :, :1].expand(5, 3, 1)[[0] * 9]),
+        "32 bits": (given, 0, index.int(), source),
+        "integers": (given.int(), 0, index, source.int()),
+        "nothing": (given, 0, index[:0], source),
+        "many": (fresh(rng, (2**16 + 1, 1), torch.float32, "cpu"), 0, index[:, 0, :1], source[:, 0, :1]),
+    }
+    operator = "aten::scatter_add"
+    for name, arguments in cases.items():
+        expected = refused(operator, arguments)
+        with pybaracuda.torch.install():
+            before = _native.taken(operator, "cpu")
+            found = refused(operator, arguments)
+            assert _native.taken(operator, "cpu") == before, name
+        if isinstance(expected, str):
+            assert found == expected, name
+        else:
+            assert torch.allclose(found[0], expected[0]), name
+
+
+def refused(operator: str, arguments: tuple[Any, ...]) -> Any:
+    """Answer what a call answers, or the type and the text of what it raises."""
+    try:
+        return call(operator, arguments)
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+
+
+@pytest.mark.parametrize("operator", ["aten::scatter_add", "aten::scatter_add_"])
+def test_an_index_out_of_range_on_the_cpu_is_pytorchs(operator: str, rng: np.random.Generator) -> None:
+    given, dim, index, source = scatter_arguments(rng, torch.float32, "cpu")
+    for entry in (-1, 5, 2**62):
+        wrong = index.clone()
+        wrong[3] = entry
+        wrong = wrong[:, :1, :1].contiguous().expand(9, 3, 2)
+        expected = refused(operator, (given, dim, wrong, source))
+        assert "out of bounds" in expected
+        for native in (True, False):
+            with pybaracuda.torch.install(native=native):
+                assert refused(operator, (given, dim, wrong, source)) == expected
+
+
+class OwnError(ValueError):
+    """What a kernel of somebody else raises."""
+
+
+@pytest.mark.parametrize(
+    "error",
+    [IndexError("an index"), OwnError("“of its own”"), torch.OutOfMemoryError("no memory"), KeyboardInterrupt()],
+)
+@pytest.mark.parametrize("backward", [False, True])
+def test_what_is_raised_below_is_raised(
+    error: BaseException, backward: bool, capfd: pytest.CaptureFixture[str]
+) -> None:
+    name = "reflection_pad1d_backward" if backward else "reflection_pad1d"
+    library = torch.library.Library("aten", "IMPL", "CPU")
+
+    def fail(*_: Any) -> Any:
+        raise error
+
+    options = {"allow_override": True} if "allow_override" in inspect.signature(library.impl).parameters else {}
+    library.impl(name, fail, "CPU", **options)
+    row = torch.ones(1, 4, dtype=torch.complex64, requires_grad=backward)
+    try:
+        with pybaracuda.torch.install():
+            capfd.readouterr()
+            with pytest.raises(type(error)) as caught:
+                functional.pad(row, (1, 0), "reflect").abs().sum().backward()
+            assert capfd.readouterr().err == ""
+    finally:
+        library._destroy()
+    assert type(caught.value) is type(error)
+    assert str(caught.value) == str(error)
+
+
+@pytest.fixture
+def cuda() -> str:
+    if not (pybaracuda.backend_available("cuda") and torch.cuda.is_available()):
+        pytest.skip("no CUDA")
+    return "cuda"
+
+
+def with_wrong_entries(
+    operator: str, arguments: tuple[Any, ...], rng: np.random.Generator
+) -> tuple[tuple[Any, ...], int]:
+    """Answer arguments with some entries that name no row, and how many."""
+    place = next(i for i, each in enumerate(arguments) if getattr(each, "dtype", None) == torch.int64)
+    index = arguments[place]
+    entries = index.select(-1, 0).select(-1, 0).clone() if index.dim() == 3 else index.clone()
+    is_wrong = rng.random(tuple(entries.shape)) < 0.4
+    wrong = rng.choice(np.array([-1, -9, 5, 2**31, 2**62, -(2**63)]), is_wrong.shape)
+    chosen = torch.from_numpy(is_wrong).to(entries.device)
+    entries = torch.where(chosen, torch.from_numpy(wrong).to(entries.device), entries)
+    if index.dim() == 3:
+        entries = entries[:, None, None].expand(index.shape)
+    return (*arguments[:place], entries, *arguments[place + 1 :]), int(is_wrong.sum())
+
+
+BY_ROWS = ["aten::embedding_dense_backward", "aten::scatter_add", "aten::scatter_add_"]
+
+
+def assert_dropped(count: int) -> None:
+    if count:
+        with pytest.raises(IndexError, match=f"dropped: {count} on cuda"):
+            pybaracuda.torch.check_indices()
+    pybaracuda.torch.check_indices()
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("operator", BY_ROWS)
+def test_indices_out_of_range_are_dropped_and_counted(
+    operator: str, dtype: str, cuda: str, rng: np.random.Generator
+) -> None:
+    made = CASES[operator][0](rng, getattr(torch, dtype), cuda)
+    with pybaracuda.torch.install():
+        call(operator, made)
+        assert_dropped(0)
+    total = 0
+    for _ in range(5):
+        arguments, wrong = with_wrong_entries(operator, made, rng)
+        with pybaracuda.torch.install(native=False):
+            expected = call(operator, arguments)
+            assert_dropped(wrong)
+        with pybaracuda.torch.install():
+            before = _native.taken(operator, cuda)
+            # Of any stream.
+            stream = torch.cuda.Stream()
+            stream.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(stream):
+                found = call(operator, arguments)
+            torch.cuda.current_stream().wait_stream(stream)
+            assert same(found, expected)
+            assert _native.taken(operator, cuda) == before + 1
+        total += wrong
+    assert_dropped(total)
+
+
+@pytest.mark.parametrize("operator", BY_ROWS)
+def test_each_replay_of_a_graph_counts(operator: str, cuda: str, rng: np.random.Generator) -> None:
+    arguments, wrong = with_wrong_entries(operator, CASES[operator][0](rng, torch.float32, cuda), rng)
+    with pybaracuda.torch.install():
+        side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            for _ in range(2):
+                expected = call(operator, arguments)
+        torch.cuda.current_stream().wait_stream(side)
+        assert_dropped(2 * wrong)
+        graph = torch.cuda.CUDAGraph()
+        before = _native.taken(operator, cuda)
+        with torch.cuda.graph(graph):
+            found = call(operator, arguments)
+        assert _native.taken(operator, cuda) == before + 1
+    assert_dropped(0)
+    for _ in range(3):
+        for each in found:
+            each.fill_(torch.nan)
+        graph.replay()
+        assert same(found, expected)
+    assert_dropped(3 * wrong)
+
+
+def test_rows_that_fill_many_blocks(cuda: str, rng: np.random.Generator) -> None:
+    # Widths that are no multiple of what a thread takes at once, too.
+    for dtype, columns in itertools.product(FLOATS, (63, 64)):
+        given = of_edges(rng, (3000, columns), getattr(torch, dtype), cuda)
+        source = of_edges(rng, (200_000, columns), getattr(torch, dtype), cuda)
+        arguments = (given, 0, rows_index(rng, (200_000, columns), 3000, cuda), source)
+        for operator in ("aten::scatter_add", "aten::scatter_add_"):
+            with pybaracuda.torch.install(native=False):
+                expected = call(operator, arguments)
+            with pybaracuda.torch.install():
+                before = _native.taken(operator, cuda)
+                assert same(call(operator, arguments), expected)
+                assert _native.taken(operator, cuda) == before + 1
 
 
 def test_exports_are_what_the_package_calls() -> None:

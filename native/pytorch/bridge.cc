@@ -13,7 +13,17 @@
 
 #include "pytorch/operators.h"
 #include "pytorch/shim.h"
+#include "pytorch/steps.h"
 #include "pytorch/tensor.h"
+
+// PyTorch's own class of exceptions that become a Python exception of any type. Exceptions are caught by their class's
+// name, so this declaration is enough, as long as the two virtual functions are these. Where that has changed, what is
+// raised is a RuntimeError with the same text.
+namespace torch {
+struct PyTorchError : std::exception {
+  virtual void* python_type() = 0;
+};
+}  // namespace torch
 
 namespace baracuda::pytorch {
 namespace {
@@ -30,7 +40,25 @@ struct Entry {
 };
 
 Entry entries[kMostOperators];
-thread_local std::string error_text;
+
+class PythonException : public torch::PyTorchError {
+ public:
+  PythonException(void* type, std::string text) : type_(type), text_(std::move(text)) {}
+  const char* what() const noexcept override { return text_.c_str(); }
+  void* python_type() override { return type_; }
+
+ private:
+  void* type_;
+  std::string text_;
+};
+
+// What the fallback that this thread has called wants to be raised.
+struct Raised {
+  bool is_set = false;
+  void* type = nullptr;
+  std::string text;
+};
+thread_local Raised raised;
 
 // The device of an operator's first tensor, which is its first argument.
 int32_t device_of(Argument argument) {
@@ -47,11 +75,15 @@ void take(const char* kinds, Argument* arguments) {
   }
 }
 
-// PyTorch turns what is thrown here into RuntimeError.
-void hand_on(const Entry& entry, Argument* stack) {
-  error_text.clear();
-  if (shim.torch_call_dispatcher(entry.fallback.c_str(), "", stack, kPyTorchVersion) == 0) return;
-  throw std::runtime_error(error_text.empty() ? "PyTorch's kernel failed" : error_text);
+void hand_on(const Operator& op, const Entry& entry, Argument* stack) {
+  raised.is_set = false;
+  if (shim.torch_call_dispatcher(entry.fallback.c_str(), "", stack, kPyTorchVersion) != 0) {
+    throw std::runtime_error(std::string(op.name) + ": PyTorch could not call " + entry.fallback);
+  }
+  if (!raised.is_set) return;
+  raised.is_set = false;
+  for (int32_t i = 0; i < op.results; ++i) shim.aoti_torch_delete_tensor_object(pointer_of(stack[i]));
+  throw PythonException(raised.type, std::move(raised.text));
 }
 
 template <int32_t kNumber>
@@ -62,7 +94,7 @@ void kernel(Argument* stack, uint64_t, uint64_t) {
   Argument results[kMostResults];
   if (device == kOther || !entry.is_held[device].load(std::memory_order_acquire) ||
       !op.attempt(entry.functions, stack, results)) {
-    hand_on(entry, stack);
+    hand_on(op, entry, stack);
     return;
   }
   take(op.arguments, stack);
@@ -128,4 +160,12 @@ int64_t baracuda_torch_calls(int32_t number, int32_t device) {
   return entries[number].calls[device].load(std::memory_order_relaxed);
 }
 
-void baracuda_torch_set_error(const char* text) { error_text = text; }
+void baracuda_torch_raise(void* type, const char* text) {
+  raised.is_set = true;
+  raised.type = type;
+  raised.text = text;
+}
+
+int32_t baracuda_torch_has_counted(int32_t index) { return cuda::has_counted(index); }
+
+int64_t baracuda_torch_take_dropped(int32_t index) { return cuda::take_dropped(index); }

@@ -39,8 +39,15 @@ BARACUDA_TORCH_API void baracuda_torch_remove(void* entry);
 BARACUDA_TORCH_API void baracuda_torch_hold(int32_t number, int32_t device, int32_t is_held);
 // How many calls it has taken.
 BARACUDA_TORCH_API int64_t baracuda_torch_calls(int32_t number, int32_t device);
-// The text of the error with which the fallback is about to end on this thread, as PyTorch spells it.
-BARACUDA_TORCH_API void baracuda_torch_set_error(const char* text);
+// What the fallback wants to be raised when it returns on this thread, whose results, its first argument each, are then
+// dropped: an exception of this Python type, which must outlive the library, with this text. An exception that the
+// fallback raised itself would lose both on its way.
+BARACUDA_TORCH_API void baracuda_torch_raise(void* type, const char* text);
+
+// Whether kernels here have counted indices on the GPU of this index, and how many named no row since this was last
+// asked: that GPU must be the current one and have done its work. -1 if the count cannot be read.
+BARACUDA_TORCH_API int32_t baracuda_torch_has_counted(int32_t index);
+BARACUDA_TORCH_API int64_t baracuda_torch_take_dropped(int32_t index);
 
 #ifdef __cplusplus
 }

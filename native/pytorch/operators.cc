@@ -3,116 +3,13 @@
 // A call that is not row-major 32- or 64-bit coordinates and the like is left to those routes, which convert.
 #include "pytorch/operators.h"
 
-#include <climits>
 #include <utility>
+
+#include "pytorch/call.h"
+#include "pytorch/rows.h"
 
 namespace baracuda::pytorch {
 namespace {
-
-// What a call needs of its device: the tensors' GPU is the current one, and work goes to PyTorch's current stream.
-class Place {
- public:
-  explicit Place(const View& like) : is_cuda_(like.device == kCuda) {
-    if (!is_cuda_) return;
-    is_ready_ = shim.aoti_torch_create_cuda_guard != nullptr &&
-                shim.aoti_torch_create_cuda_guard(like.device_index, &guard_) == 0 &&
-                shim.aoti_torch_get_current_cuda_stream(like.device_index, &stream_) == 0;
-  }
-  Place(const Place&) = delete;
-  Place& operator=(const Place&) = delete;
-  ~Place() {
-    if (guard_ != nullptr) shim.aoti_torch_delete_cuda_guard(guard_);
-  }
-  bool is_ready() const { return is_ready_; }
-  bool is_cuda() const { return is_cuda_; }
-  void* stream() const { return stream_; }
-
- private:
-  bool is_cuda_;
-  bool is_ready_ = true;
-  void* guard_ = nullptr;
-  void* stream_ = nullptr;
-};
-
-// A GPU's scratch from PyTorch's allocator, free for later work of the same stream as soon as this object ends. Memory
-// alone where PyTorch gives it: new tensors are filled under PyTorch's deterministic flag.
-class Scratch {
- public:
-  Scratch(size_t bytes, const View& like) {
-    if (bytes == 0) return;
-    if (shim.aoti_torch_cuda_caching_allocator_raw_alloc != nullptr &&
-        shim.aoti_torch_cuda_caching_allocator_raw_delete != nullptr) {
-      is_there_ = shim.aoti_torch_cuda_caching_allocator_raw_alloc(bytes, &memory_) == 0;
-      return;
-    }
-    const int64_t size = static_cast<int64_t>(bytes);
-    is_there_ = bytes <= static_cast<size_t>(INT64_MAX);
-    if (is_there_) tensor_ = Owned::empty(1, &size, shim.aoti_torch_dtype_uint8(), like);
-    is_there_ = is_there_ && tensor_;
-  }
-  Scratch(const Scratch&) = delete;
-  Scratch& operator=(const Scratch&) = delete;
-  ~Scratch() {
-    if (memory_ != nullptr) shim.aoti_torch_cuda_caching_allocator_raw_delete(memory_);
-  }
-  bool is_there() const { return is_there_; }
-  void* data() const { return tensor_ ? tensor_.data() : memory_; }
-
- private:
-  bool is_there_ = true;
-  void* memory_ = nullptr;
-  Owned tensor_;
-};
-
-// How a C function is called that takes such numbers and then pointers. On the host it takes its own scratch.
-template <typename... Scalars>
-struct Numbers {
-  template <typename... Pointers>
-  static bool run(const Functions& functions, const View& like, const Place& place, Scalars... scalars,
-                  Pointers... pointers) {
-    using Size = size_t (*)(Scalars...);
-    using Run = int32_t (*)(Scalars..., Pointers..., void*, size_t, void*);
-    const auto call = reinterpret_cast<Run>(functions.run);
-    if (!place.is_cuda()) return call(scalars..., pointers..., nullptr, 0, nullptr) == 0;
-    const size_t bytes = reinterpret_cast<Size>(functions.workspace_size)(scalars...);
-    const Scratch scratch(bytes, like);
-    return scratch.is_there() && call(scalars..., pointers..., scratch.data(), bytes, place.stream()) == 0;
-  }
-};
-
-bool has_extents(const View& view) {
-  for (int64_t axis = 0; axis < view.rank; ++axis) {
-    if (view.sizes[axis] <= 0 || view.sizes[axis] > INT32_MAX) return false;
-  }
-  return true;
-}
-
-bool is_float(const View& view, int64_t rank) {
-  return view.is_known && view.rank == rank && view.dtype != kOther && view.device != kOther && has_extents(view);
-}
-
-bool is_beside(const View& view, const View& other) {
-  return view.device == other.device && view.device_index == other.device_index;
-}
-
-bool is_like(const View& view, const View& other) { return view.dtype == other.dtype && is_beside(view, other); }
-
-bool has_sizes(const View& view, const int64_t* sizes) {
-  for (int64_t axis = 0; axis < view.rank; ++axis) {
-    if (view.sizes[axis] != sizes[axis]) return false;
-  }
-  return true;
-}
-
-bool are_coordinates(const View& view) { return view.dtype == kF32 || view.dtype == kF64; }
-
-const Functions* functions_for(const FunctionTable& table, const View& like) {
-  const Functions& found = table[like.device][like.dtype];
-  return found.run != nullptr && found.workspace_size != nullptr ? &found : nullptr;
-}
-
-int32_t narrow(int64_t extent) { return static_cast<int32_t>(extent); }
-bool fits(int64_t number) { return number >= INT32_MIN && number <= INT32_MAX; }
 
 // input, grid, interpolation, padding, align_corners.
 bool takes_grid(const View& input, const View& grid, const Argument* modes) {
@@ -399,6 +296,8 @@ bool affine_grid_generator_backward(const FunctionTable& table, const Argument* 
   {"aten::" NAME "_backward", "baracuda_kernels_pad_" SYMBOL "_backward_%s", "TTL", 1,              \
    pad_backward<AXES, IS_REFLECTING>}
 
+#define BARACUDA_ROW_SUM "baracuda_kernels_unsorted_segment_sum_i64idx_%s"
+
 const Operator kOperators[] = {
     {"aten::grid_sampler_2d", "baracuda_kernels_grid_sample_2d_%s", "TTnnn", 1, grid_sampler_2d},
     {"aten::grid_sampler_2d_backward", "baracuda_kernels_grid_sample_2d_backward_%s", "TTTnnnL", 2,
@@ -410,6 +309,9 @@ const Operator kOperators[] = {
      roi_align_backward},
     {"torchvision::roi_pool", "baracuda_kernels_roi_pool_%s", "TTnnn", 2, roi_pool},
     {"torchvision::_roi_pool_backward", "baracuda_kernels_roi_pool_backward_%s", "TTTnnnnnnn", 1, roi_pool_backward},
+    {"aten::embedding_dense_backward", BARACUDA_ROW_SUM, "TTnnn", 1, embedding_dense_backward},
+    {"aten::scatter_add", BARACUDA_ROW_SUM, "TnTT", 1, scatter_add},
+    {"aten::scatter_add_", BARACUDA_ROW_SUM, "TnTT", 1, scatter_add_in_place},
     BARACUDA_PADS("reflection_pad1d", "reflect", 1, true),
     BARACUDA_PADS("reflection_pad2d", "reflect", 2, true),
     BARACUDA_PADS("reflection_pad3d", "reflect", 3, true),
@@ -418,6 +320,7 @@ const Operator kOperators[] = {
     BARACUDA_PADS("replication_pad3d", "replicate", 3, false),
 };
 
+#undef BARACUDA_ROW_SUM
 #undef BARACUDA_PADS
 
 const int32_t kOperatorCount = static_cast<int32_t>(sizeof kOperators / sizeof kOperators[0]);

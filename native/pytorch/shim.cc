@@ -33,6 +33,7 @@ const char* find_all() {
   BARACUDA_FIND(cpu, aoti_torch_dtype_float16);
   BARACUDA_FIND(cpu, aoti_torch_dtype_bfloat16);
   BARACUDA_FIND(cpu, aoti_torch_dtype_int32);
+  BARACUDA_FIND(cpu, aoti_torch_dtype_int64);
   BARACUDA_FIND(cpu, aoti_torch_dtype_uint8);
   BARACUDA_FIND(cpu, aoti_torch_memory_format_contiguous_format);
   BARACUDA_FIND(cpu, aoti_torch_get_dim);

@@ -29,6 +29,7 @@ struct Shim {
   int32_t (*aoti_torch_dtype_float16)();
   int32_t (*aoti_torch_dtype_bfloat16)();
   int32_t (*aoti_torch_dtype_int32)();
+  int32_t (*aoti_torch_dtype_int64)();
   int32_t (*aoti_torch_dtype_uint8)();
   int32_t (*aoti_torch_memory_format_contiguous_format)();
 

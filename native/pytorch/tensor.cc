@@ -64,15 +64,18 @@ Owned Owned::empty(int64_t rank, const int64_t* sizes, int32_t torch_dtype, cons
 }
 
 Owned Owned::row_major(const View& view) {
-  TensorHandle handle = nullptr;
-  if (shim.aoti_torch_new_tensor_handle(view.handle, &handle) != 0) return Owned();
-  Owned same(handle);
-  if (view.is_contiguous()) return same;
+  Owned found = same(view);
+  if (!found || view.is_contiguous()) return found;
   // The operator takes the tensor and leaves another.
-  Argument stack[2] = {same.release_argument(),
+  Argument stack[2] = {found.release_argument(),
                        static_cast<Argument>(static_cast<uint32_t>(shim.aoti_torch_memory_format_contiguous_format()))};
   if (shim.torch_call_dispatcher("aten::contiguous", "", stack, kPyTorchVersion) != 0) return Owned();
   return Owned(pointer_of(stack[0]));
+}
+
+Owned Owned::same(const View& view) {
+  TensorHandle handle = nullptr;
+  return Owned(shim.aoti_torch_new_tensor_handle(view.handle, &handle) == 0 ? handle : nullptr);
 }
 
 Owned Owned::undefined() {

@@ -60,6 +60,8 @@ class Owned {
   static Owned empty(int64_t rank, const int64_t* sizes, int32_t torch_dtype, const View& like);
   // The tensor itself if it is row-major, else a copy that is; nothing when that fails.
   static Owned row_major(const View& view);
+  // The tensor itself.
+  static Owned same(const View& view);
   // What an operator answers where it has no tensor to answer.
   static Owned undefined();
 

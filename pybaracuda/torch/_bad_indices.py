@@ -16,6 +16,8 @@ from typing import Any
 
 import torch
 
+from . import _native
+
 __all__ = ["GraphCounts", "StreamCounts", "check_indices", "note"]
 
 # Counts are float64, in which PyTorch can count what is not 0 in one launch; exact below 2**53.
@@ -195,6 +197,8 @@ def check_indices() -> None:
     for device, each in counts:
         dropped = each.take(lambda device=device: torch.cuda.synchronize(device))
         found[device] = found.get(device, 0) + dropped
+    for index, dropped in _native.take_dropped().items():
+        found[index] = found.get(index, 0) + dropped
     said = [f"{count} on cuda:{device}" for device, count in sorted(found.items()) if count]
     if said:
         raise IndexError(f"indices out of range were dropped: {', '.join(said)}")

@@ -19,7 +19,7 @@ import torch
 
 from .._library import load
 
-__all__ = ["SIGNATURES", "Entry", "entered", "operators", "problem", "taken"]
+__all__ = ["SIGNATURES", "Entry", "entered", "operators", "problem", "take_dropped", "taken"]
 
 _PATH = Path(__file__).resolve().parent.parent / "lib" / "libbaracuda_torch.so"
 _DEVICES = ("cpu", "cuda")
@@ -40,7 +40,9 @@ SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "remove": (None, [ctypes.c_void_p]),
     "hold": (None, [ctypes.c_int32, ctypes.c_int32, ctypes.c_int32]),
     "calls": (ctypes.c_int64, [ctypes.c_int32, ctypes.c_int32]),
-    "set_error": (None, [ctypes.c_char_p]),
+    "raise": (None, [ctypes.py_object, ctypes.c_char_p]),
+    "has_counted": (ctypes.c_int32, [ctypes.c_int32]),
+    "take_dropped": (ctypes.c_int64, [ctypes.c_int32]),
 }
 
 
@@ -57,6 +59,8 @@ class _Bridge:
         missing = self.start()
         if missing is not None:
             raise OSError(f"torch {torch.__version__} has no {missing.decode()}")
+        # Types of exceptions that were raised: the library keeps their addresses.
+        self.raised: set[type[BaseException]] = set()
         self.numbers = {self.name(number).decode(): number for number in range(self.operators())}
 
     def __getattr__(self, name: str) -> Any:
@@ -94,6 +98,25 @@ def taken(operator: str, device: str) -> int:
     return int(bridge.calls(bridge.numbers[operator], _DEVICES.index(device)))
 
 
+def take_dropped() -> dict[int, int]:
+    """Answer how many entries of indices were dropped without Python since this was last asked, by GPU; wait for them.
+
+    A replay of a CUDA graph counts, too.
+    """
+    bridge = _found()
+    found: dict[int, int] = {}
+    if isinstance(bridge, str):
+        return found
+    for index in range(torch.cuda.device_count()):
+        if bridge.has_counted(index):
+            with torch.cuda.device(index):
+                torch.cuda.synchronize()
+                found[index] = int(bridge.take_dropped(index))
+            if found[index] < 0:
+                raise RuntimeError(f"the count of indices that were dropped on cuda:{index} could not be read")
+    return found
+
+
 # By operator and device: the route's kernel as it is now. PyTorch keeps what is defined for the life of the process.
 _routes: dict[tuple[str, str], Callable[..., Any]] = {}
 _defined: dict[str, Any] = {}
@@ -102,16 +125,25 @@ _lock = threading.Lock()
 
 
 def _fallback_name(operator: str) -> str:
-    return operator.replace("::", "_")
+    return operator.replace("::", "_").replace(".", "_")
+
+
+def _schema(operator: str) -> Any:
+    name, _, overload = operator.partition(".")
+    (found,) = (each for each in torch._C._jit_get_schemas_for_operator(name) if each.overload_name == overload)
+    return found
 
 
 def _define_fallback(bridge: _Bridge, operator: str, device: str) -> str:
     """Make the operator that a call goes to which the kernel does not take: the route's, with the same arguments."""
     name = _fallback_name(operator)
+    schema = _schema(operator)
+    results = len(schema.returns)
     if operator not in _defined:
         library = torch.library.Library(_NAMESPACE, "FRAGMENT")
-        (schema,) = (each for each in torch._C._jit_get_schemas_for_operator(operator) if not each.overload_name)
         library.define(name + str(schema).removeprefix(operator))
+        # It is called below autograd, by a kernel.
+        library.impl(name, torch.library.fallthrough_kernel, "Autograd")
         _defined[operator] = library
     if (operator, device) not in _routes:
 
@@ -119,9 +151,10 @@ def _define_fallback(bridge: _Bridge, operator: str, device: str) -> str:
             try:
                 return _routes[operator, device](keys, *args, **kwargs)
             except BaseException as error:
-                # PyTorch's interface for C drops the exception: what it said goes by the library.
-                bridge.set_error(str(error).encode())
-                raise
+                # PyTorch's interface for C would drop its type and its text, and print it: the library raises it.
+                bridge.raised.add(type(error))
+                getattr(bridge, "raise")(type(error), str(error).encode(errors="replace"))
+                return args[0] if results == 1 else (args[0],) * results
 
         _defined[operator].impl(name, fall_back, _KEYS[device], with_keyset=True)
     return f"{_NAMESPACE}::{name}"

@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: Apache-2.0
+// The steps on a GPU: a launch each, on the caller's stream and the current device.
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <cuda_runtime.h>
+
+#include <atomic>
+#include <mutex>
+
+#include "pytorch/steps.h"
+
+namespace baracuda::pytorch::cuda {
+namespace {
+
+constexpr int kThreads = 256;
+// Blocks stride by the grid: enough of them to fill any GPU.
+constexpr int64_t kMostBlocks = 4096;
+constexpr int32_t kMostDevices = 64;
+
+// Of each device, since the process began. Additions of integers have one result in any order; none is ever reset, so
+// that replays of graphs count.
+__device__ unsigned long long dropped_entries;
+
+__device__ int64_t first_item() { return static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; }
+__device__ int64_t all_threads() { return static_cast<int64_t>(gridDim.x) * blockDim.x; }
+
+__global__ void screen_entries(Index index) {
+  unsigned long long outside = 0;
+  for (int64_t i = first_item(); i < index.count; i += all_threads()) {
+    const int64_t entry = index.entries[i];
+    const int64_t row = index.wraps && entry < 0 ? entry + index.extent : entry;
+    outside += row < 0 || row >= index.extent;
+    if (index.kept != nullptr) index.kept[i] = row == index.left_out ? -1 : row;
+  }
+  if (outside != 0) atomicAdd(&dropped_entries, outside);
+}
+
+template <typename T>
+struct SumOf {
+  using type = float;
+};
+template <>
+struct SumOf<double> {
+  using type = double;
+};
+template <typename T>
+using Sum = typename SumOf<T>::type;
+
+// PyTorch's conversions, to the bits of a NaN.
+__device__ float widened(float x) { return x; }
+__device__ double widened(double x) { return x; }
+__device__ float widened(__half x) { return __half2float(x); }
+__device__ float widened(__nv_bfloat16 x) { return __bfloat162float(x); }
+__device__ void store(float x, float* to) { *to = x; }
+__device__ void store(double x, double* to) { *to = x; }
+__device__ void store(float x, __half* to) { *to = __float2half_rn(x); }
+__device__ void store(float x, __nv_bfloat16* to) { *to = __float2bfloat16_rn(x); }
+
+// Elements that a thread reads and writes at once.
+template <typename T, int kCount>
+struct alignas(sizeof(T) * kCount) Pack {
+  T of[kCount];
+};
+
+template <typename T, int kCount>
+__global__ void widen_elements(const T* from, float* to, int64_t packs) {
+  for (int64_t i = first_item(); i < packs; i += all_threads()) {
+    const auto read = reinterpret_cast<const Pack<T, kCount>*>(from)[i];
+    Pack<float, kCount> written;
+    for (int place = 0; place < kCount; ++place) written.of[place] = widened(read.of[place]);
+    reinterpret_cast<Pack<float, kCount>*>(to)[i] = written;
+  }
+}
+
+// The output may be one of the others: each element is read before it is written.
+template <typename T, int kCount>
+__global__ void add_elements(const T* given, const Sum<T>* sums, T* output, int64_t packs) {
+  for (int64_t i = first_item(); i < packs; i += all_threads()) {
+    const auto one = reinterpret_cast<const Pack<T, kCount>*>(given)[i];
+    const auto other = reinterpret_cast<const Pack<Sum<T>, kCount>*>(sums)[i];
+    Pack<T, kCount> written;
+    for (int place = 0; place < kCount; ++place) store(widened(one.of[place]) + other.of[place], &written.of[place]);
+    reinterpret_cast<Pack<T, kCount>*>(output)[i] = written;
+  }
+}
+
+template <typename... Parameters, typename... Arguments>
+bool launch(void (*kernel)(Parameters...), int64_t items, void* stream, Arguments... arguments) {
+  if (items == 0) return true;
+  const int64_t blocks = (items + kThreads - 1) / kThreads;
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(static_cast<unsigned>(blocks < kMostBlocks ? blocks : kMostBlocks));
+  config.blockDim = dim3(kThreads);
+  config.stream = static_cast<cudaStream_t>(stream);
+  if (cudaLaunchKernelEx(&config, kernel, Parameters(arguments)...) == cudaSuccess) return true;
+  cudaGetLastError();  // The caller's next question is not answered with what ended here.
+  return false;
+}
+
+template <typename T, int kCount>
+bool is_aligned(const T* pointer) {
+  return reinterpret_cast<uintptr_t>(pointer) % alignof(Pack<T, kCount>) == 0;
+}
+
+constexpr int kPack = 4;
+
+template <typename T>
+bool widen_as(const void* from, float* to, int64_t count, void* stream) {
+  const auto* const x = static_cast<const T*>(from);
+  if (count % kPack == 0 && is_aligned<T, kPack>(x) && is_aligned<float, kPack>(to)) {
+    return launch(widen_elements<T, kPack>, count / kPack, stream, x, to, count / kPack);
+  }
+  return launch(widen_elements<T, 1>, count, stream, x, to, count);
+}
+
+template <typename T>
+bool add_as(const void* given, const void* sums, void* output, int64_t count, void* stream) {
+  const auto* const x = static_cast<const T*>(given);
+  const auto* const y = static_cast<const Sum<T>*>(sums);
+  auto* const z = static_cast<T*>(output);
+  if (count % kPack == 0 && is_aligned<T, kPack>(x) && is_aligned<Sum<T>, kPack>(y) && is_aligned<T, kPack>(z)) {
+    return launch(add_elements<T, kPack>, count / kPack, stream, x, y, z, count / kPack);
+  }
+  return launch(add_elements<T, 1>, count, stream, x, y, z, count);
+}
+
+// By device: loaded, and what was dropped when that was last asked.
+std::atomic<bool> is_loaded[kMostDevices];
+int64_t seen[kMostDevices];
+std::mutex seen_mutex;
+
+template <typename... Kernels>
+bool load(Kernels... kernels) {
+  cudaFuncAttributes attributes{};
+  bool is_done = true;
+  ((is_done = is_done && cudaFuncGetAttributes(&attributes, kernels) == cudaSuccess), ...);
+  if (!is_done) cudaGetLastError();
+  return is_done;
+}
+
+bool load_all() {
+  return load(screen_entries, widen_elements<__half, 1>, widen_elements<__half, kPack>,
+              widen_elements<__nv_bfloat16, 1>, widen_elements<__nv_bfloat16, kPack>, add_elements<float, 1>,
+              add_elements<float, kPack>, add_elements<double, 1>, add_elements<double, kPack>, add_elements<__half, 1>,
+              add_elements<__half, kPack>, add_elements<__nv_bfloat16, 1>, add_elements<__nv_bfloat16, kPack>);
+}
+
+}  // namespace
+
+bool is_ready(int32_t device, void* stream) {
+  if (device < 0 || device >= kMostDevices) return false;
+  if (is_loaded[device].load(std::memory_order_acquire)) return true;
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  if (cudaStreamIsCapturing(static_cast<cudaStream_t>(stream), &status) != cudaSuccess) {
+    cudaGetLastError();
+    return false;
+  }
+  if (status != cudaStreamCaptureStatusNone || !load_all()) return false;
+  is_loaded[device].store(true, std::memory_order_release);
+  return true;
+}
+
+bool screen(const Index& index, void* stream) { return launch(screen_entries, index.count, stream, index); }
+
+bool widen(int32_t dtype, const void* from, float* to, int64_t count, void* stream) {
+  if (dtype == kF16) return widen_as<__half>(from, to, count, stream);
+  if (dtype == kBf16) return widen_as<__nv_bfloat16>(from, to, count, stream);
+  return false;
+}
+
+bool add(int32_t dtype, const void* given, const void* sums, void* output, int64_t count, void* stream) {
+  if (dtype == kF32) return add_as<float>(given, sums, output, count, stream);
+  if (dtype == kF64) return add_as<double>(given, sums, output, count, stream);
+  if (dtype == kF16) return add_as<__half>(given, sums, output, count, stream);
+  if (dtype == kBf16) return add_as<__nv_bfloat16>(given, sums, output, count, stream);
+  return false;
+}
+
+bool has_counted(int32_t device) {
+  return device >= 0 && device < kMostDevices && is_loaded[device].load(std::memory_order_acquire);
+}
+
+int64_t take_dropped(int32_t device) {
+  if (!has_counted(device)) return 0;
+  const std::lock_guard<std::mutex> guard(seen_mutex);
+  unsigned long long total = 0;
+  if (cudaMemcpyFromSymbol(&total, dropped_entries, sizeof total) != cudaSuccess) {
+    cudaGetLastError();
+    return -1;
+  }
+  const int64_t found = static_cast<int64_t>(total) - seen[device];
+  seen[device] = static_cast<int64_t>(total);
+  return found;
+}
+
+}  // namespace baracuda::pytorch::cuda

@@ -181,6 +181,13 @@ def test_index_put(axis: int, shape: tuple[int, ...], dtype: Any, device: str, r
     check_rows(gradient, "aten::_index_put_impl_", [given, values], dtype, 21, 8.0)
 
 
+def test_an_index_without_axes_into_a_vector(device: str) -> None:
+    with pybaracuda.torch.install(), Hits("aten::_index_put_impl_"):
+        vector = torch.ones(4, device=device)
+        vector.index_put_((torch.tensor(-3, device=device),), torch.tensor(2.0, device=device), accumulate=True)
+    assert vector.tolist() == [1, 3, 1, 1]
+
+
 @FLOAT
 @pytest.mark.parametrize("padding_idx", [None, 2])
 def test_embedding(padding_idx: int | None, dtype: Any, device: str, rng: np.random.Generator) -> None:

@@ -274,7 +274,8 @@ def _index_put_impl_(
     ids = index.reshape(-1)
     ids = torch.where(ids < 0, ids + self.shape[axis], ids)
     before, after = self.shape[:axis], self.shape[axis + 1 :]
-    source = values.expand(*before, *index.shape, *after).reshape(*before, ids.shape[0], *after)
+    # Lists, since there may be no axis at all.
+    source = values.expand([*before, *index.shape, *after]).reshape([*before, ids.shape[0], *after])
     return self.copy_(_added(self, axis, ids, source, 1))
 
 

@@ -72,6 +72,7 @@ void take(const char* kinds, Argument* arguments) {
   for (int i = 0; kinds[i] != '\0'; ++i) {
     if (kinds[i] == 'T' && arguments[i] != 0) shim.aoti_torch_delete_tensor_object(pointer_of(arguments[i]));
     if (kinds[i] == 'L') shim.torch_delete_list(pointer_of(arguments[i]));
+    if (kinds[i] == 'S') shim.torch_delete_string(pointer_of(arguments[i]));
   }
 }
 
@@ -123,11 +124,17 @@ int32_t baracuda_torch_operators(void) { return kOperatorCount; }
 
 const char* baracuda_torch_name(int32_t number) { return is_number(number) ? kOperators[number].name : nullptr; }
 
-const char* baracuda_torch_symbol(int32_t number) { return is_number(number) ? kOperators[number].symbol : nullptr; }
+const char* baracuda_torch_symbol(int32_t number, int32_t place) {
+  return is_number(number) && place >= 0 && place < kMostSymbols ? kOperators[number].symbols[place] : nullptr;
+}
 
-void baracuda_torch_set_kernel(int32_t number, int32_t device, int32_t dtype, void* run, void* workspace_size) {
-  if (!is_number(number) || device < 0 || device >= kDevices || dtype < 0 || dtype >= kDtypes) return;
-  entries[number].functions[device][dtype] = {run, workspace_size};
+void baracuda_torch_set_kernel(int32_t number, int32_t place, int32_t device, int32_t dtype, void* run,
+                               void* workspace_size) {
+  if (!is_number(number) || place < 0 || place >= kMostSymbols || device < 0 || device >= kDevices || dtype < 0 ||
+      dtype >= kDtypes) {
+    return;
+  }
+  entries[number].functions[place][device][dtype] = {run, workspace_size};
 }
 
 void* baracuda_torch_enter(int32_t number, int32_t device, const char* fallback) {

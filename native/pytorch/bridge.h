@@ -23,12 +23,12 @@ BARACUDA_TORCH_API const char* baracuda_torch_start(void);
 BARACUDA_TORCH_API int32_t baracuda_torch_operators(void);
 // "aten::grid_sampler_2d".
 BARACUDA_TORCH_API const char* baracuda_torch_name(int32_t number);
-// The C functions that an operator calls, with %s for the dtype and without what they do:
-// "baracuda_kernels_grid_sample_2d_%s".
-BARACUDA_TORCH_API const char* baracuda_torch_symbol(int32_t number);
-// Hands over an operator's C functions for one device and dtype; NULL where there are none.
-BARACUDA_TORCH_API void baracuda_torch_set_kernel(int32_t number, int32_t device, int32_t dtype, void* run,
-                                                  void* workspace_size);
+// The C functions that an operator calls, by their places from 0 on, with %s for the dtype and without what they do:
+// "baracuda_kernels_grid_sample_2d_%s". NULL at the first place where there are none.
+BARACUDA_TORCH_API const char* baracuda_torch_symbol(int32_t number, int32_t place);
+// Hands over an operator's C functions of one place for one device and dtype; NULL where there are none.
+BARACUDA_TORCH_API void baracuda_torch_set_kernel(int32_t number, int32_t place, int32_t device, int32_t dtype,
+                                                  void* run, void* workspace_size);
 
 // Enters an operator's kernel in PyTorch's table for a device, above what is there. `fallback` is the operator, with
 // the same arguments, that every call goes to which the kernel does not take. Answers what baracuda_torch_remove()

@@ -123,7 +123,7 @@ inline bool has_sizes(const View& view, const int64_t* sizes) {
 inline bool are_coordinates(const View& view) { return view.dtype == kF32 || view.dtype == kF64; }
 
 inline const Functions* functions_for(const FunctionTable& table, const View& like) {
-  const Functions& found = table[like.device][like.dtype];
+  const Functions& found = table[0][like.device][like.dtype];
   return found.run != nullptr && found.workspace_size != nullptr ? &found : nullptr;
 }
 

@@ -292,26 +292,30 @@ bool affine_grid_generator_backward(const FunctionTable& table, const Argument* 
 }  // namespace
 
 #define BARACUDA_PADS(NAME, SYMBOL, AXES, IS_REFLECTING)                                            \
-  {"aten::" NAME, "baracuda_kernels_pad_" SYMBOL "_%s", "TL", 1, pad_forward<AXES, IS_REFLECTING>}, \
-  {"aten::" NAME "_backward", "baracuda_kernels_pad_" SYMBOL "_backward_%s", "TTL", 1,              \
+  {"aten::" NAME, {"baracuda_kernels_pad_" SYMBOL "_%s"}, "TL", 1, pad_forward<AXES, IS_REFLECTING>}, \
+  {"aten::" NAME "_backward", {"baracuda_kernels_pad_" SYMBOL "_backward_%s"}, "TTL", 1,              \
    pad_backward<AXES, IS_REFLECTING>}
 
-#define BARACUDA_ROW_SUM "baracuda_kernels_unsorted_segment_sum_i64idx_%s"
+#define BARACUDA_ROWS(OPERATION) "baracuda_kernels_unsorted_segment_" OPERATION "_i64idx_%s"
+// In the order of enum Reduction of native/pytorch/rows.cc.
+#define BARACUDA_REDUCTIONS {BARACUDA_ROWS("sum"), BARACUDA_ROWS("prod"), BARACUDA_ROWS("max"), BARACUDA_ROWS("min")}
 
 const Operator kOperators[] = {
-    {"aten::grid_sampler_2d", "baracuda_kernels_grid_sample_2d_%s", "TTnnn", 1, grid_sampler_2d},
-    {"aten::grid_sampler_2d_backward", "baracuda_kernels_grid_sample_2d_backward_%s", "TTTnnnL", 2,
+    {"aten::grid_sampler_2d", {"baracuda_kernels_grid_sample_2d_%s"}, "TTnnn", 1, grid_sampler_2d},
+    {"aten::grid_sampler_2d_backward", {"baracuda_kernels_grid_sample_2d_backward_%s"}, "TTTnnnL", 2,
      grid_sampler_2d_backward},
-    {"aten::affine_grid_generator_backward", "baracuda_kernels_affine_grid_2d_backward_%s", "TLn", 1,
+    {"aten::affine_grid_generator_backward", {"baracuda_kernels_affine_grid_2d_backward_%s"}, "TLn", 1,
      affine_grid_generator_backward},
-    {"torchvision::roi_align", "baracuda_kernels_roi_align_%s", "TTnnnnn", 1, roi_align},
-    {"torchvision::_roi_align_backward", "baracuda_kernels_roi_align_backward_%s", "TTnnnnnnnnn", 1,
+    {"torchvision::roi_align", {"baracuda_kernels_roi_align_%s"}, "TTnnnnn", 1, roi_align},
+    {"torchvision::_roi_align_backward", {"baracuda_kernels_roi_align_backward_%s"}, "TTnnnnnnnnn", 1,
      roi_align_backward},
-    {"torchvision::roi_pool", "baracuda_kernels_roi_pool_%s", "TTnnn", 2, roi_pool},
-    {"torchvision::_roi_pool_backward", "baracuda_kernels_roi_pool_backward_%s", "TTTnnnnnnn", 1, roi_pool_backward},
-    {"aten::embedding_dense_backward", BARACUDA_ROW_SUM, "TTnnn", 1, embedding_dense_backward},
-    {"aten::scatter_add", BARACUDA_ROW_SUM, "TnTT", 1, scatter_add},
-    {"aten::scatter_add_", BARACUDA_ROW_SUM, "TnTT", 1, scatter_add_in_place},
+    {"torchvision::roi_pool", {"baracuda_kernels_roi_pool_%s"}, "TTnnn", 2, roi_pool},
+    {"torchvision::_roi_pool_backward", {"baracuda_kernels_roi_pool_backward_%s"}, "TTTnnnnnnn", 1, roi_pool_backward},
+    {"aten::embedding_dense_backward", {BARACUDA_ROWS("sum")}, "TTnnn", 1, embedding_dense_backward},
+    {"aten::scatter_add", {BARACUDA_ROWS("sum")}, "TnTT", 1, scatter_add},
+    {"aten::scatter_add_", {BARACUDA_ROWS("sum")}, "TnTT", 1, scatter_add_in_place},
+    {"aten::scatter_reduce.two", BARACUDA_REDUCTIONS, "TnTTSn", 1, scatter_reduce},
+    {"aten::scatter_reduce_.two", BARACUDA_REDUCTIONS, "TnTTSn", 1, scatter_reduce_in_place},
     BARACUDA_PADS("reflection_pad1d", "reflect", 1, true),
     BARACUDA_PADS("reflection_pad2d", "reflect", 2, true),
     BARACUDA_PADS("reflection_pad3d", "reflect", 3, true),
@@ -320,7 +324,8 @@ const Operator kOperators[] = {
     BARACUDA_PADS("replication_pad3d", "replicate", 3, false),
 };
 
-#undef BARACUDA_ROW_SUM
+#undef BARACUDA_REDUCTIONS
+#undef BARACUDA_ROWS
 #undef BARACUDA_PADS
 
 const int32_t kOperatorCount = static_cast<int32_t>(sizeof kOperators / sizeof kOperators[0]);

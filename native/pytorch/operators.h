@@ -8,17 +8,19 @@
 
 namespace baracuda::pytorch {
 
-// An operator's C functions for one device and dtype.
+// One of an operator's C functions for one device and dtype.
 struct Functions {
   void* run = nullptr;
   void* workspace_size = nullptr;
 };
-using FunctionTable = Functions[kDevices][kDtypes];
+constexpr int32_t kMostSymbols = 4;
+using FunctionTable = Functions[kMostSymbols][kDevices][kDtypes];
 
 struct Operator {
   const char* name;
-  const char* symbol;
-  // A letter for each argument: T tensor, L list, n number or truth value.
+  const char* symbols[kMostSymbols];
+  // A letter for each argument: T tensor, L list of numbers, S string, n number or truth value. No list of tensors: on
+  // its way here PyTorch empties it, though its caller goes on to use it.
   const char* arguments;
   int32_t results;
   // Answers true with the results in `results`, or false, having changed nothing.

@@ -9,5 +9,7 @@ namespace baracuda::pytorch {
 bool embedding_dense_backward(const FunctionTable& functions, const Argument* arguments, Argument* results);
 bool scatter_add(const FunctionTable& functions, const Argument* arguments, Argument* results);
 bool scatter_add_in_place(const FunctionTable& functions, const Argument* arguments, Argument* results);
+bool scatter_reduce(const FunctionTable& functions, const Argument* arguments, Argument* results);
+bool scatter_reduce_in_place(const FunctionTable& functions, const Argument* arguments, Argument* results);
 
 }  // namespace baracuda::pytorch

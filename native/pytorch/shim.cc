@@ -51,6 +51,8 @@ const char* find_all() {
   BARACUDA_FIND(cpu, torch_list_size);
   BARACUDA_FIND(cpu, torch_list_get_item);
   BARACUDA_FIND(cpu, torch_delete_list);
+  BARACUDA_FIND(cpu, torch_string_c_str);
+  BARACUDA_FIND(cpu, torch_delete_string);
   BARACUDA_FIND(cpu, aoti_torch_library_init_impl);
   BARACUDA_FIND(cpu, torch_library_impl);
   BARACUDA_FIND(cpu, aoti_torch_delete_library_object);

@@ -9,9 +9,10 @@
 
 namespace baracuda::pytorch {
 
-// Tensors, lists and tables behind pointers; an argument of an operator is 64 bits, whatever it holds.
+// Tensors, lists, strings and tables behind pointers; an argument of an operator is 64 bits, whatever it holds.
 using TensorHandle = void*;
 using ListHandle = void*;
+using StringHandle = void*;
 using TableHandle = void*;
 using Argument = uint64_t;
 using Kernel = void (*)(Argument* stack, uint64_t inputs, uint64_t outputs);
@@ -50,6 +51,8 @@ struct Shim {
   Failure (*torch_list_size)(ListHandle, size_t*);
   Failure (*torch_list_get_item)(ListHandle, size_t, Argument*);
   Failure (*torch_delete_list)(ListHandle);
+  Failure (*torch_string_c_str)(StringHandle, const char**);
+  Failure (*torch_delete_string)(StringHandle);
 
   Failure (*aoti_torch_library_init_impl)(const char* space, const char* key, const char* file, uint32_t line,
                                           TableHandle*);

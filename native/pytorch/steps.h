@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the kernels of rows do around a sum of rows, on the host and on a GPU: an index is looked through, 16 bits are
-// widened, and what was there is added to the finished sums.
+// widened, named rows are counted, and what was there takes part in what the rows gave.
 #pragma once
 
 #include <cstdint>
 
+#include "pytorch/finish.h"
 #include "pytorch/tensor.h"
 
 namespace baracuda::pytorch {
@@ -15,12 +16,12 @@ struct Index {
   int64_t count;
   // How many rows there are to name.
   int64_t extent;
-  // Whether entries below 0 count from the end.
-  bool wraps;
   // An entry that names no row and is no mistake; -1 where there is none.
   int64_t left_out;
   // NULL where the sums take the entries as they are; else memory for as many: -1 names no row.
   int64_t* kept;
+
+  BARACUDA_HD const int64_t* as_taken() const { return kept != nullptr ? kept : entries; }
 };
 
 namespace host {
@@ -29,8 +30,10 @@ namespace host {
 bool screen(const Index& index);
 // 16-bit floats to 32 bits.
 void widen(int32_t dtype, const void* from, float* to, int64_t count);
-// output = given + sums, where 16 bits have sums of 32 bits and are rounded once. The output may be either of them.
-void add(int32_t dtype, const void* given, const void* sums, void* output, int64_t count);
+// How often each row is named.
+void count(const Index& index, int32_t* counts);
+// 16 bits are rounded once. For tensors of this dtype.
+void finish(int32_t dtype, const Finish& finish);
 
 }  // namespace host
 
@@ -43,7 +46,8 @@ bool is_ready(int32_t device, void* stream);
 // Counts the entries that name no row; a replay of a CUDA graph counts, too.
 bool screen(const Index& index, void* stream);
 bool widen(int32_t dtype, const void* from, float* to, int64_t count, void* stream);
-bool add(int32_t dtype, const void* given, const void* sums, void* output, int64_t count, void* stream);
+bool count(const Index& index, int32_t* counts, void* stream);
+bool finish(int32_t dtype, const Finish& finish, void* stream);
 
 // Whether the steps were ever taken on a device.
 bool has_counted(int32_t device);

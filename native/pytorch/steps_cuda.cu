@@ -27,8 +27,7 @@ __device__ int64_t all_threads() { return static_cast<int64_t>(gridDim.x) * bloc
 __global__ void screen_entries(Index index) {
   unsigned long long outside = 0;
   for (int64_t i = first_item(); i < index.count; i += all_threads()) {
-    const int64_t entry = index.entries[i];
-    const int64_t row = index.wraps && entry < 0 ? entry + index.extent : entry;
+    const int64_t row = index.entries[i];
     outside += row < 0 || row >= index.extent;
     if (index.kept != nullptr) index.kept[i] = row == index.left_out ? -1 : row;
   }
@@ -72,15 +71,32 @@ __global__ void widen_elements(const T* from, float* to, int64_t packs) {
   }
 }
 
-// The output may be one of the others: each element is read before it is written.
+// Integers add up to the same in any order.
+__global__ void count_entries(Index index, int32_t* counts) {
+  for (int64_t i = first_item(); i < index.count; i += all_threads()) {
+    const int64_t row = index.as_taken()[i];
+    if (row >= 0 && row < index.extent) atomicAdd(counts + row, 1);
+  }
+}
+
+__device__ int64_t row_of(int64_t element, int64_t columns) {
+  // A division of 64 bits takes several times as long; no row has more elements than 32 bits count.
+  if (element <= UINT32_MAX) return static_cast<uint32_t>(element) / static_cast<uint32_t>(columns);
+  return element / columns;
+}
+
+// The output may be one of the others: each element is read before it is written. With counts a pack lies in one row.
 template <typename T, int kCount>
-__global__ void add_elements(const T* given, const Sum<T>* sums, T* output, int64_t packs) {
+__global__ void finish_elements(Finish finish, int64_t packs) {
   for (int64_t i = first_item(); i < packs; i += all_threads()) {
-    const auto one = reinterpret_cast<const Pack<T, kCount>*>(given)[i];
-    const auto other = reinterpret_cast<const Pack<Sum<T>, kCount>*>(sums)[i];
+    const auto given = static_cast<const Pack<T, kCount>*>(finish.given)[i];
+    const auto found = static_cast<const Pack<Sum<T>, kCount>*>(finish.found)[i];
+    const int32_t count = finish.counts == nullptr ? 0 : finish.counts[row_of(i * kCount, finish.columns)];
     Pack<T, kCount> written;
-    for (int place = 0; place < kCount; ++place) store(widened(one.of[place]) + other.of[place], &written.of[place]);
-    reinterpret_cast<Pack<T, kCount>*>(output)[i] = written;
+    for (int place = 0; place < kCount; ++place) {
+      store(finished(finish, widened(given.of[place]), found.of[place], count), &written.of[place]);
+    }
+    static_cast<Pack<T, kCount>*>(finish.output)[i] = written;
   }
 }
 
@@ -114,14 +130,15 @@ bool widen_as(const void* from, float* to, int64_t count, void* stream) {
 }
 
 template <typename T>
-bool add_as(const void* given, const void* sums, void* output, int64_t count, void* stream) {
-  const auto* const x = static_cast<const T*>(given);
-  const auto* const y = static_cast<const Sum<T>*>(sums);
-  auto* const z = static_cast<T*>(output);
-  if (count % kPack == 0 && is_aligned<T, kPack>(x) && is_aligned<Sum<T>, kPack>(y) && is_aligned<T, kPack>(z)) {
-    return launch(add_elements<T, kPack>, count / kPack, stream, x, y, z, count / kPack);
+bool finish_as(const Finish& finish, void* stream) {
+  const int64_t elements = finish.elements();
+  if ((finish.counts == nullptr ? elements : finish.columns) % kPack == 0 &&
+      is_aligned<T, kPack>(static_cast<const T*>(finish.given)) &&
+      is_aligned<Sum<T>, kPack>(static_cast<const Sum<T>*>(finish.found)) &&
+      is_aligned<T, kPack>(static_cast<const T*>(finish.output))) {
+    return launch(finish_elements<T, kPack>, elements / kPack, stream, finish, elements / kPack);
   }
-  return launch(add_elements<T, 1>, count, stream, x, y, z, count);
+  return launch(finish_elements<T, 1>, elements, stream, finish, elements);
 }
 
 // By device: loaded, and what was dropped when that was last asked.
@@ -139,10 +156,11 @@ bool load(Kernels... kernels) {
 }
 
 bool load_all() {
-  return load(screen_entries, widen_elements<__half, 1>, widen_elements<__half, kPack>,
-              widen_elements<__nv_bfloat16, 1>, widen_elements<__nv_bfloat16, kPack>, add_elements<float, 1>,
-              add_elements<float, kPack>, add_elements<double, 1>, add_elements<double, kPack>, add_elements<__half, 1>,
-              add_elements<__half, kPack>, add_elements<__nv_bfloat16, 1>, add_elements<__nv_bfloat16, kPack>);
+  return load(screen_entries, count_entries, widen_elements<__half, 1>, widen_elements<__half, kPack>,
+              widen_elements<__nv_bfloat16, 1>, widen_elements<__nv_bfloat16, kPack>, finish_elements<float, 1>,
+              finish_elements<float, kPack>, finish_elements<double, 1>, finish_elements<double, kPack>,
+              finish_elements<__half, 1>, finish_elements<__half, kPack>, finish_elements<__nv_bfloat16, 1>,
+              finish_elements<__nv_bfloat16, kPack>);
 }
 
 }  // namespace
@@ -168,11 +186,20 @@ bool widen(int32_t dtype, const void* from, float* to, int64_t count, void* stre
   return false;
 }
 
-bool add(int32_t dtype, const void* given, const void* sums, void* output, int64_t count, void* stream) {
-  if (dtype == kF32) return add_as<float>(given, sums, output, count, stream);
-  if (dtype == kF64) return add_as<double>(given, sums, output, count, stream);
-  if (dtype == kF16) return add_as<__half>(given, sums, output, count, stream);
-  if (dtype == kBf16) return add_as<__nv_bfloat16>(given, sums, output, count, stream);
+bool count(const Index& index, int32_t* counts, void* stream) {
+  const size_t bytes = static_cast<size_t>(index.extent) * sizeof *counts;
+  if (cudaMemsetAsync(counts, 0, bytes, static_cast<cudaStream_t>(stream)) != cudaSuccess) {
+    cudaGetLastError();
+    return false;
+  }
+  return launch(count_entries, index.count, stream, index, counts);
+}
+
+bool finish(int32_t dtype, const Finish& finish, void* stream) {
+  if (dtype == kF32) return finish_as<float>(finish, stream);
+  if (dtype == kF64) return finish_as<double>(finish, stream);
+  if (dtype == kF16) return finish_as<__half>(finish, stream);
+  if (dtype == kBf16) return finish_as<__nv_bfloat16>(finish, stream);
   return false;
 }
 

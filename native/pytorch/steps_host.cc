@@ -12,10 +12,15 @@ void widen_all(const void* from, float* to, int64_t count) {
 }
 
 template <typename T>
-void add_all(const void* given, const void* sums, void* output, int64_t count) {
-  const auto* const x = static_cast<const T*>(given);
-  const auto* const y = static_cast<const Compute<T>*>(sums);
-  for (int64_t i = 0; i < count; ++i) static_cast<T*>(output)[i] = narrow<T>(baracuda::widen(x[i]) + y[i]);
+void finish_all(const Finish& finish) {
+  for (int64_t row = 0; row < finish.extent; ++row) {
+    const int32_t count = finish.counts == nullptr ? 0 : finish.counts[row];
+    for (int64_t i = row * finish.columns; i < (row + 1) * finish.columns; ++i) {
+      const Compute<T> given = baracuda::widen(static_cast<const T*>(finish.given)[i]);
+      const Compute<T> found = static_cast<const Compute<T>*>(finish.found)[i];
+      static_cast<T*>(finish.output)[i] = narrow<T>(finished(finish, given, found, count));
+    }
+  }
 }
 
 }  // namespace
@@ -23,8 +28,7 @@ void add_all(const void* given, const void* sums, void* output, int64_t count) {
 bool screen(const Index& index) {
   bool is_outside = false;
   for (int64_t i = 0; i < index.count; ++i) {
-    const int64_t entry = index.entries[i];
-    const int64_t row = index.wraps && entry < 0 ? entry + index.extent : entry;
+    const int64_t row = index.entries[i];
     is_outside |= row < 0 || row >= index.extent;
     if (index.kept != nullptr) index.kept[i] = row == index.left_out ? -1 : row;
   }
@@ -36,11 +40,16 @@ void widen(int32_t dtype, const void* from, float* to, int64_t count) {
   if (dtype == kBf16) widen_all<Bfloat16>(from, to, count);
 }
 
-void add(int32_t dtype, const void* given, const void* sums, void* output, int64_t count) {
-  if (dtype == kF32) add_all<float>(given, sums, output, count);
-  if (dtype == kF64) add_all<double>(given, sums, output, count);
-  if (dtype == kF16) add_all<Half>(given, sums, output, count);
-  if (dtype == kBf16) add_all<Bfloat16>(given, sums, output, count);
+void count(const Index& index, int32_t* counts) {
+  for (int64_t row = 0; row < index.extent; ++row) counts[row] = 0;
+  for (int64_t i = 0; i < index.count; ++i) ++counts[index.as_taken()[i]];
+}
+
+void finish(int32_t dtype, const Finish& finish) {
+  if (dtype == kF32) finish_all<float>(finish);
+  if (dtype == kF64) finish_all<double>(finish);
+  if (dtype == kF16) finish_all<Half>(finish);
+  if (dtype == kBf16) finish_all<Bfloat16>(finish);
 }
 
 }  // namespace baracuda::pytorch::host

@@ -7,7 +7,8 @@ namespace baracuda::pytorch::cuda {
 bool is_ready(int32_t, void*) { return false; }
 bool screen(const Index&, void*) { return false; }
 bool widen(int32_t, const void*, float*, int64_t, void*) { return false; }
-bool add(int32_t, const void*, const void*, void*, int64_t, void*) { return false; }
+bool count(const Index&, int32_t*, void*) { return false; }
+bool finish(int32_t, const Finish&, void*) { return false; }
 bool has_counted(int32_t) { return false; }
 int64_t take_dropped(int32_t) { return -1; }
 

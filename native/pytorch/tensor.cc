@@ -78,6 +78,11 @@ Owned Owned::same(const View& view) {
   return Owned(shim.aoti_torch_new_tensor_handle(view.handle, &handle) == 0 ? handle : nullptr);
 }
 
+Owned Owned::again() const {
+  TensorHandle handle = nullptr;
+  return Owned(shim.aoti_torch_new_tensor_handle(handle_, &handle) == 0 ? handle : nullptr);
+}
+
 Owned Owned::undefined() {
   TensorHandle made = nullptr;
   return Owned(shim.aoti_torch_new_uninitialized_tensor(&made) == 0 ? made : nullptr);

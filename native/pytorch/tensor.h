@@ -14,6 +14,12 @@ enum Dtype : int32_t { kF32, kF64, kF16, kBf16, kDtypes };
 // A dtype or a device that no kernel here takes.
 constexpr int32_t kOther = -1;
 
+inline void* pointer_of(Argument argument) {
+  void* pointer;
+  std::memcpy(&pointer, &argument, sizeof pointer);
+  return pointer;
+}
+
 // A tensor that belongs to somebody else. What cannot be found out leaves `is_known` false.
 struct View {
   TensorHandle handle = nullptr;
@@ -67,6 +73,8 @@ class Owned {
 
   explicit operator bool() const { return handle_ != nullptr; }
   void* data() const;
+  // The tensor once more.
+  Owned again() const;
   Argument release_argument() {
     const TensorHandle handle = release();
     Argument argument = 0;
@@ -94,11 +102,6 @@ inline double double_of(Argument argument) {
   double number;
   std::memcpy(&number, &argument, sizeof number);
   return number;
-}
-inline void* pointer_of(Argument argument) {
-  void* pointer;
-  std::memcpy(&pointer, &argument, sizeof pointer);
-  return pointer;
 }
 
 // Integers of a list: up to `most`; -1 when there are more, else how many.

@@ -12,6 +12,7 @@ import os
 import threading
 from collections.abc import Callable
 from functools import cache
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -34,8 +35,8 @@ SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "start": (ctypes.c_char_p, []),
     "operators": (ctypes.c_int32, []),
     "name": (ctypes.c_char_p, [ctypes.c_int32]),
-    "symbol": (ctypes.c_char_p, [ctypes.c_int32]),
-    "set_kernel": (None, [ctypes.c_int32, ctypes.c_int32, ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p]),
+    "symbol": (ctypes.c_char_p, [ctypes.c_int32, ctypes.c_int32]),
+    "set_kernel": (None, [*[ctypes.c_int32] * 4, ctypes.c_void_p, ctypes.c_void_p]),
     "enter": (ctypes.c_void_p, [ctypes.c_int32, ctypes.c_int32, ctypes.c_char_p]),
     "remove": (None, [ctypes.c_void_p]),
     "hold": (None, [ctypes.c_int32, ctypes.c_int32, ctypes.c_int32]),
@@ -186,11 +187,15 @@ class Entry:
         """Give the kernel its C functions; called when the C library has done a call, so that it is loaded."""
         if self._key in _handed_over:
             return
-        symbol = self._bridge.symbol(self._place[0]).decode()
+        operator, device = self._place
         native = load(self._key[1]).native
-        for number, dtype in enumerate(_DTYPES):
-            addresses = [_address(native, f"{symbol % dtype}_{verb}") for verb in ("run", "workspace_size")]
-            self._bridge.set_kernel(*self._place, number, *addresses)
+        for place in count():
+            symbol = self._bridge.symbol(operator, place)
+            if symbol is None:
+                break
+            for number, dtype in enumerate(_DTYPES):
+                names = (f"{symbol.decode() % dtype}_{verb}" for verb in ("run", "workspace_size"))
+                self._bridge.set_kernel(operator, place, device, number, *(_address(native, name) for name in names))
         _handed_over.add(self._key)
 
 

@@ -28,8 +28,6 @@ _LAST_READER = "torch._inductor.lowering"
 # Counts up when compiled code would rely on something else, so that code in a cache on disk is not used for it.
 _PROMISES = 2
 _TAG = f"|pybaracuda-{ABI_HASH:016x}-{_PROMISES}"
-# What a functional program has instead of an operator that writes into an operand.
-_FUNCTIONAL = {"aten::_index_put_impl_": "aten::index_put"}
 
 _lock = threading.RLock()
 _library: Any = None
@@ -74,11 +72,10 @@ def _opaque(operator: str) -> Any:
 
 def _compiled(route: Route) -> tuple[Any, Any] | None:
     """Answer the operator that a compiler sees and ours for it; None for what it may keep."""
-    operator = _FUNCTIONAL.get(route.operator, route.operator)
-    original = _overload(operator)
+    original = _overload(route.operator)
     if not route.compiled or original is None or original._schema.is_mutable:
         return None
-    return original, _opaque(operator)
+    return original, _opaque(route.operator)
 
 
 def _router(route: Route, ours: Any, before: Any) -> Callable[..., Any]:

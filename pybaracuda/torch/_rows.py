@@ -88,13 +88,23 @@ def _wide(tensor: Any) -> Any:
     return tensor if wide is None else tensor.to(wide)
 
 
-def _added(self: Any, axis: int, ids: Any, source: Any, alpha: Any) -> Any:
-    """Answer self + alpha * the sum of the rows of each entry, rounded to self's dtype once."""
+def _total(self: Any, axis: int, ids: Any, source: Any, alpha: Any) -> Any:
+    """Answer alpha * the sum of the rows of each entry, in the dtype of sums."""
     note(ids, self.shape[axis])
     total = segment_sum(_front(_wide(source), axis), ids, self.shape[axis])
-    if alpha != 1:
-        total = total * alpha
-    return torch.add(_wide(self), _back(total, axis, self)).to(self.dtype)
+    return _back(total if alpha == 1 else total * alpha, axis, self)
+
+
+def _added(self: Any, axis: int, ids: Any, source: Any, alpha: Any) -> Any:
+    """Answer self + alpha * the sum of the rows of each entry, rounded to self's dtype once."""
+    return torch.add(_wide(self), _total(self, axis, ids, source, alpha)).to(self.dtype)
+
+
+def _add_into(out: Any, self: Any, axis: int, ids: Any, source: Any, alpha: Any) -> Any:
+    """Make `out`, which may be `self`, what :func:`_added` answers."""
+    if self.dtype in _WIDE:
+        return out.copy_(_added(self, axis, ids, source, alpha))
+    return torch.add(self, _total(self, axis, ids, source, alpha), out=out)
 
 
 def _index_add_refusal(self: Any, dim: int, index: Any, source: Any, *, alpha: Any = 1) -> str:
@@ -117,7 +127,7 @@ def _index_add(self: Any, dim: int, index: Any, source: Any, *, alpha: Any = 1) 
 
 @route("aten::index_add_", _index_add_refusal, _BY_ROWS, group="index_add")
 def _index_add_in_place(self: Any, dim: int, index: Any, source: Any, *, alpha: Any = 1) -> Any:
-    return self.copy_(_added(self, _axis(dim, self.dim()), index, source, alpha))
+    return _add_into(self, self, _axis(dim, self.dim()), index, source, alpha)
 
 
 def _index_add_out_refusal(self: Any, dim: int, index: Any, source: Any, *, alpha: Any = 1, out: Any) -> str:
@@ -128,7 +138,7 @@ def _index_add_out_refusal(self: Any, dim: int, index: Any, source: Any, *, alph
 
 @route("aten::index_add.out", _index_add_out_refusal, _BY_ROWS, group="index_add")
 def _index_add_out(self: Any, dim: int, index: Any, source: Any, *, alpha: Any = 1, out: Any) -> Any:
-    return out.copy_(_added(self, _axis(dim, self.dim()), index, source, alpha))
+    return _add_into(out, self, _axis(dim, self.dim()), index, source, alpha)
 
 
 def _row_index(index: Any, axis: int) -> Any | None:
@@ -169,19 +179,16 @@ def _rows_of(index: Any, src: Any) -> Any:
     return src
 
 
-def _scatter_added(self: Any, dim: int, index: Any, src: Any) -> Any:
-    axis = _axis(dim, self.dim())
-    return _added(self, axis, _row_index(index, axis), _rows_of(index, src), 1)
-
-
 @route("aten::scatter_add", _scatter_refusal, _BY_ROWS)
 def _scatter_add(self: Any, dim: int, index: Any, src: Any) -> Any:
-    return _as(self, _scatter_added(self, dim, index, src))
+    axis = _axis(dim, self.dim())
+    return _as(self, _added(self, axis, _row_index(index, axis), _rows_of(index, src), 1))
 
 
 @route("aten::scatter_add_", _scatter_refusal, _BY_ROWS, group="scatter_add")
 def _scatter_add_in_place(self: Any, dim: int, index: Any, src: Any) -> Any:
-    return self.copy_(_scatter_added(self, dim, index, src))
+    axis = _axis(dim, self.dim())
+    return _add_into(self, self, axis, _row_index(index, axis), _rows_of(index, src), 1)
 
 
 def _scatter_reduce_refusal(
@@ -264,18 +271,30 @@ def _index_put_refusal(
     return "" if _in_range(index + extent * (index < 0), extent) else "an index out of range"
 
 
-@route("aten::_index_put_impl_", _index_put_refusal, f"accumulate=True, one index, of any rank; {_BY_ROWS}")
-def _index_put_impl_(
-    self: Any, indices: Sequence[Any], values: Any, accumulate: bool = False, unsafe: bool = False
-) -> Any:
+_PUT = f"accumulate=True, one index, of any rank; {_BY_ROWS}"
+
+
+def _put(self: Any, indices: Sequence[Any], values: Any) -> tuple[int, Any, Any]:
+    """Answer the axis that is added along, its ids and the rows."""
     named = _named(indices)
     assert named is not None
     axis, index = named
     ids = index.reshape(-1)
     ids = torch.where(ids < 0, ids + self.shape[axis], ids)
     before, after = self.shape[:axis], self.shape[axis + 1 :]
-    source = values.expand(*before, *index.shape, *after).reshape(*before, ids.shape[0], *after)
-    return self.copy_(_added(self, axis, ids, source, 1))
+    return axis, ids, values.expand(*before, *index.shape, *after).reshape(*before, ids.shape[0], *after)
+
+
+@route("aten::index_put", _index_put_refusal, _PUT)
+def _index_put(self: Any, indices: Sequence[Any], values: Any, accumulate: bool = False) -> Any:
+    return _as(self, _added(self, *_put(self, indices, values), 1))
+
+
+@route("aten::_index_put_impl_", _index_put_refusal, _PUT, group="index_put", compiled=False)
+def _index_put_impl_(
+    self: Any, indices: Sequence[Any], values: Any, accumulate: bool = False, unsafe: bool = False
+) -> Any:
+    return _add_into(self, self, *_put(self, indices, values), 1)
 
 
 def _embedding_refusal(

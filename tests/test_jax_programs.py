@@ -310,9 +310,50 @@ def test_traced_ids_need_a_number_of_segments() -> None:
         jax.jit(lambda ids: bj.segment_sum(jnp.ones(3), ids))(jnp.zeros(3, int))
 
 
-def test_array_functions_name_this_module_to_a_tracer() -> None:
-    with pytest.raises(TypeError, match=r"use pybaracuda\.jax"):
-        jax.jit(lambda x: pybaracuda.pad(x, 1, 1))(jnp.ones((2, 3)))
+class Called:
+    """The package, which remembers what was called of it."""
+
+    def __init__(self, names: set[str]) -> None:
+        self.names = names
+
+    def __getattr__(self, name: str) -> Any:
+        self.names.add(name)
+        return getattr(pybaracuda, name)
+
+
+NOT_OF_ARRAYS = {
+    *("backend_available", "backend_problem", "check", "cmake_dir", "include_dir", "last_path", "library_path", "raw"),
+}
+
+
+def test_every_array_function_names_this_module_to_a_tracer(rng: np.random.Generator) -> None:
+    names: set[str] = set()
+    module, d = Called(names), fixed(rng)
+    ones = np.ones((40, 2), np.float32)
+
+    def refused(call: Any, *x: Any) -> None:
+        with pytest.raises(TypeError, match=r"a JAX tracer has no data; use pybaracuda\.jax"):
+            jax.jit(call)(*x)
+
+    for case in CASES.values():
+        inputs = drawn(case, rng, np.float32)
+        output = case.call(pybaracuda, d, *inputs)
+        refused(lambda *x, case=case: case.call(module, d, *x), *inputs)
+        assert case.backward is not None
+        refused(lambda g, *x, case=case, y=output: case.backward(module, d, g, y, *x), output, *inputs)
+    # One operand alone is traced.
+    x, grid = drawn(CASES["grid_sample"], rng, np.float32)
+    refused(lambda g: module.grid_sample_backward(g, x, grid), np.ones((2, 3, 4, 5), np.float32))
+    refused(lambda g: module.grid_sample_backward(np.ones((2, 3, 4, 5), np.float32), x, g), grid)
+    refused(lambda y: module.unsorted_segment_max(y, d.ids, 6), ones)
+    refused(lambda i: module.unsorted_segment_max(ones, i, 6), d.ids)
+    refused(lambda g: module.unsorted_segment_max_backward(g, ones, d.ids), np.ones((6, 2), np.float32))
+    refused(lambda i: module.segment_sum(ones, i, 6), d.ids)
+    refused(lambda i: module.segment_csr(ones, i), d.offsets)
+    refused(lambda b: module.roi_align(x, b, 2), d.boxes)
+    refused(lambda s: module.dequantize_per_channel_backward(np.ones((3, 4, 5), np.float32), s, 1), np.ones(4))
+    every = {each for each in pybaracuda.__all__ if each[0].islower()}
+    assert names == every - NOT_OF_ARRAYS
 
 
 def test_nothing_of_jax_is_patched(rng: np.random.Generator) -> None:

@@ -65,8 +65,9 @@ def forward_and_gradient(call: Callable[..., Any]) -> Callable[..., Any]:
     return run
 
 
-def mapped_cases(mesh: Any, rng: np.random.Generator) -> Iterator[tuple[str, Any]]:
-    """Every function mapped over a batch that is split, with its gradient."""
+def mapped_cases(mesh: Any, rng: np.random.Generator, is_explicit: bool = False) -> Iterator[tuple[str, Any]]:
+    """Every function mapped over a batch that is split, with its gradient: in jit, in shard_map and through shard_map;
+    and the gradient of what every device has whole."""
     for name, case in CASES.items():
         d = fixed(rng)
         problems = [drawn(case, rng, np.float32) for _ in range(2 * NUM_DEVICES)]
@@ -79,8 +80,35 @@ def mapped_cases(mesh: Any, rng: np.random.Generator) -> Iterator[tuple[str, Any
         expected = [np.stack(outputs), *(np.stack(each) for each in zip(*gradients, strict=True))]
         split = NamedSharding(mesh, P("d"))
         arrays = [jax.device_put(np.stack(each), split) for each in (grads, *zip(*problems, strict=True))]
-        run = jax.vmap(forward_and_gradient(lambda *x, case=case, d=d: case.call(bj, d, *x)))
-        yield f"vmap {name}", outcome(run, arrays, expected)
+
+        def call(*x: Any, case: Any = case, d: Any = d) -> Any:
+            return case.call(bj, d, *x)
+
+        run = jax.vmap(forward_and_gradient(call))
+        if is_explicit:
+            yield f"vmap {name}", outcome(run, arrays, expected)
+            continue
+
+        def mapped(function: Any, *specs: Any) -> Any:
+            return shard_map_of()(function, mesh=mesh, in_specs=specs, out_specs=P("d"))
+
+        inside = mapped(run, *(P("d"),) * len(arrays))
+        through = forward_and_gradient(mapped(jax.vmap(call), *(P("d"),) * (len(arrays) - 1)))
+        yield f"vmap {name}", outcome(lambda *a, f=(run, inside, through): [g(*a) for g in f], arrays, 3 * expected)
+
+        # All problems have the operands of one.
+        whole = [jax.device_put(each, NamedSharding(mesh, P())) for each in problems[0]]
+        weighed = mapped(
+            lambda g, *x, call=call: jax.vmap(lambda w: jax.numpy.vdot(w, jax.numpy.nan_to_num(call(*x))))(g),
+            *(P("d"), *(P(),) * len(whole)),
+        )
+
+        def slopes(g: Any, *x: Any, weighed: Any = weighed) -> Any:
+            return jax.grad(lambda *y: weighed(g, *y).sum(), tuple(range(len(x))))(*x)
+
+        weights = np.where(np.isfinite(outputs[0]), sum(grads), 0)
+        sums = arrays_of(case.backward(pybaracuda, d, weights, outputs[0], *problems[0]))
+        yield f"replicated {name}", outcome(slopes, [arrays[0], *whole], sums)
 
 
 class Problem:
@@ -228,7 +256,7 @@ def explicit_cases(rng: np.random.Generator) -> Iterator[tuple[str, Any]]:
         for name, result in own_cases(mesh, rng, "explicit"):
             if "channels" not in name or "roi" in name:
                 yield name, result
-        for name, result in mapped_cases(mesh, rng):
+        for name, result in mapped_cases(mesh, rng, is_explicit=True):
             yield f"explicit {name}", result
         # Split in the function as well, the channels would make an all-reduce of the gradient of the grid.
         x, grid = drawn(CASES["grid_sample"], rng, np.float32)

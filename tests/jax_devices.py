@@ -104,7 +104,7 @@ def mapped_cases(mesh: Any, rng: np.random.Generator, is_explicit: bool = False)
         )
 
         def slopes(g: Any, *x: Any, weighed: Any = weighed) -> Any:
-            return jax.grad(lambda *y: weighed(g, *y).sum(), tuple(range(len(x))))(*x)
+            return jax.grad(lambda *moved: weighed(g, *moved).sum(), tuple(range(len(x))))(*x)
 
         weights = np.where(np.isfinite(outputs[0]), sum(grads), 0)
         sums = arrays_of(case.backward(pybaracuda, d, weights, outputs[0], *problems[0]))

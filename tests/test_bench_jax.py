@@ -7,6 +7,7 @@ No test looks at how long anything took.
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,20 +24,21 @@ SMALL = {row.name: row for row in rows_of("small")}
 
 
 @pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+def quick(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(measure, "_NUM_REPEATS", 1)
     monkeypatch.setattr(measure, "_KERNEL_SECONDS", 0.0)
     monkeypatch.setattr(measure, "_HOST_CALLS", 2)
     # What the command sets for itself.
     monkeypatch.setenv("JAX_PLATFORMS", "cpu")
     monkeypatch.setenv("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
+    with jax.default_device(jax.devices("cpu")[0]):
+        yield
 
 
 @pytest.mark.parametrize("name", SMALL)
 def test_ours_and_xlas_way_are_the_same_function(name: str, rng: np.random.Generator) -> None:
     row = SMALL[name]
-    with jax.default_device(jax.devices("cpu")[0]):
-        found = jax.jit(lambda *x: (row.ours(*x), row.xla(*x)))(*row.arrays(rng))
+    found = jax.jit(lambda *x: (row.ours(*x), row.xla(*x)))(*row.arrays(rng))
     for one, other in zip(*map(jax.tree.leaves, found), strict=True):
         # Sums of at most some hundred products in float32, in other orders.
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-4)
@@ -87,12 +89,11 @@ def test_time_limit_is_said(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
 
 
 def test_what_only_a_gpu_measures_runs_here_too(rng: np.random.Generator) -> None:
-    with jax.default_device(jax.devices("cpu")[0]):
-        found = measure.waiting(rng, (1, 2, 8, 8))
-        assert 0 < found["returned"] <= found["done"]
-        counts = measure.launches(rng)
+    found = measure.waiting(rng, (1, 2, 8, 8))
+    assert 0 < found["returned"] <= found["done"]
+    counts = measure.launches(rng)
     # The CPU has no kernels that a profiler names.
-    assert counts == dict.fromkeys(counts, {"in a program": None, "by the array function": None})
+    assert all(each == {"in a program": None, "by the array function": None} for each in counts.values())
     whole = example(launches=counts, waiting=found)
     assert "kernels in a program" not in report.facts(whole)
 

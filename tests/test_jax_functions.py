@@ -432,6 +432,17 @@ def test_every_public_function_has_a_case() -> None:
     assert {"pad" if each.startswith("pad_") else each for each in covered} == functions
 
 
+def test_every_operator_of_the_array_functions_is_here() -> None:
+    functions = {each for each in pybaracuda.__all__ if "out" in _parameters(getattr(pybaracuda, each))}
+    operators = {each for each in functions if not each.endswith("_backward")}
+    # An older name of segment_max.
+    assert operators - {"unsorted_segment_max"} == set(pybaracuda.jax.__all__) - {"TARGET", "TARGETS"}
+
+
+def _parameters(function: Any) -> set[str]:
+    return set(inspect.signature(function).parameters) if inspect.isfunction(function) else set()
+
+
 class Long(NamedTuple):
     """Ids and offsets of one problem."""
 

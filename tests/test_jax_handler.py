@@ -246,6 +246,30 @@ def test_a_program_of_another_protocol_finds_no_handler() -> None:
         call(PROBLEM, ARRAYS, RESULTS, target="pybaracuda_v0")
 
 
+@pytest.mark.parametrize(
+    ("right", "wrong", "message"),
+    [
+        (pybaracuda.jax.TARGET.encode(), b"pybaracuda_v0", "pybaracuda_v0"),
+        (b"grid_sample_2d_f32", b"grid_sample_2d_f00", "there is no operator grid_sample_2d_f00"),
+        (bytes(arguments()[:24]), bytes(arguments(oh=60)[:24]), "the shape of tensor 1 is not the problem's"),
+    ],
+    ids=["protocol", "operator", "problem"],
+)
+def test_an_exported_program_that_was_changed_ends_in_an_error(right: bytes, wrong: bytes, message: str) -> None:
+    assert len(right) == len(wrong)
+    checks = [export.DisabledSafetyCheck.custom_call(name) for name in pybaracuda.jax.TARGETS]
+    program = export.export(jax.jit(pybaracuda.jax.grid_sample), platforms=["cpu"], disabled_checks=checks)(*ARRAYS)
+    blob = bytes(program.serialize())
+    assert right in blob
+    with jax.default_device(jax.devices("cpu")[0]):
+        np.testing.assert_array_equal(
+            export.deserialize(bytearray(blob)).call(*ARRAYS), pybaracuda.grid_sample(*ARRAYS)
+        )
+        with pytest.raises(Exception, match=message) as caught:
+            jax.block_until_ready(export.deserialize(bytearray(blob.replace(right, wrong))).call(*ARRAYS))
+    assert type(caught.value).__name__ in ("XlaRuntimeError", "JaxRuntimeError")
+
+
 def test_handlers_refuse_another_library() -> None:
     native = ctypes.CDLL(str(HANDLER))
     native.baracuda_xla_attach.restype = ctypes.c_char_p

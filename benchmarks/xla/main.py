@@ -75,7 +75,7 @@ class Bench:
 
         self._options = options
         self._started = time.monotonic()
-        is_gpu = jax.default_backend() == "gpu" and not pybaracuda.backend_problem("cuda")
+        is_gpu = not options.cpu and jax.default_backend() == "gpu" and not pybaracuda.backend_problem("cuda")
         self._size = options.size or ("large" if is_gpu else "middle")
         self._is_gpu = is_gpu
         place = _Gpu() if is_gpu else Place()

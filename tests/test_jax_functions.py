@@ -249,17 +249,24 @@ def test_second_derivatives_are_those_of_the_gradient(name: str, rng: np.random.
 
         gradient = jax.grad(loss)
         step = 1e-5
+        is_linear = case.is_linear or name.startswith("pad")
 
         def run(x: Any) -> Any:
             _, forward = jax.jvp(gradient, (x,), (direction,))
             backward = jax.grad(lambda y: jnp.sum(gradient(y) * direction))(x)
-            return forward, backward, [gradient(x + each * direction) for each in (step, -step)]
+            # All directions at once: vmap over derivatives in forward mode of those in reverse mode.
+            hessian = jax.hessian(loss)(x).reshape(x.size, x.size) if is_linear else None
+            return forward, backward, hessian, [gradient(x + each * direction) for each in (step, -step)]
 
-        forward, backward, (above, below) = jax.jit(run)(x)
+        forward, backward, hessian, (above, below) = jax.jit(run)(x)
         # Central differences: off by step^2 / 6 times a fourth derivative, and by 1e-16 / step of rounding.
         measured = (above - below) / (2 * step)
         np.testing.assert_allclose(forward, measured, rtol=1e-5, atol=1e-6)
         np.testing.assert_allclose(backward, measured, rtol=1e-5, atol=1e-6)
+        if hessian is not None:
+            along = np.asarray(hessian) @ np.asarray(direction).ravel()
+            # In float64, sums of some hundred products in other orders.
+            np.testing.assert_allclose(along, np.ravel(forward), rtol=1e-9, atol=1e-9)
 
 
 def test_second_derivatives_that_do_not_exist_say_so(rng: np.random.Generator) -> None:

@@ -249,6 +249,10 @@ def _program(op: Operation, batch: int) -> Callable[..., Any]:
 
 
 def _implement(*operands: Any, op: Operation, batch: int) -> Any:
+    if jax.config.jax_disable_jit:
+        # One operator is a program all the same, as JAX's own are.
+        with jax.disable_jit(False):
+            return _program(op, batch)(*operands)
     return _program(op, batch)(*operands)
 
 

@@ -82,9 +82,15 @@ def test_a_lost_worker_is_said(code: str, note: str, tmp_path: Path, monkeypatch
     assert [row.ways["deterministic"] for row in found.rows] == [Way(None, note=note)] * 2
 
 
-def test_time_limit_is_said(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_time_limit_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setattr(main.Bench, "host", lambda self: None)
-    assert main.main(["--cpu", "--size", "small", "--rows", "^pad_circular", "--limit", "0"]) == 0
+    options = ["--cpu", "--size", "small", "--rows", "^pad_circular", "--limit", "0"]
+    assert main.main([*options, "--output", str(tmp_path / "results")]) == 0
+    # A folder gets a file that is named after device and date.
+    (path,) = (tmp_path / "results").iterdir()
+    assert results.load(path).file_name == path.name
     assert "Not run: pad_circular bw f32 1x2x8x8 pad 3: no time left" in capsys.readouterr().out
 
 

@@ -7,7 +7,7 @@ No test looks at how long anything took.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -102,6 +102,19 @@ def test_what_only_a_gpu_measures_runs_here_too(rng: np.random.Generator) -> Non
     assert all(each == {"in a program": None, "by the array function": None} for each in counts.values())
     whole = example(launches=counts, waiting=found)
     assert "kernels in a program" not in report.facts(whole)
+
+
+def test_launches_are_counted_of_the_same_calls(rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch) -> None:
+    found: list[bytes] = []
+
+    def bits_of(call: Callable[[], Any]) -> float:
+        found.append(b"".join(np.asarray(each).tobytes() for each in jax.tree.leaves(call())))
+        return 1.0
+
+    monkeypatch.setattr(measure, "_num_kernels", bits_of)
+    counts = measure.launches(rng)
+    assert len(found) == 2 * len(counts)
+    assert found[::2] == found[1::2]
 
 
 def example(**changes: Any) -> Result:

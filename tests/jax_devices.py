@@ -45,9 +45,11 @@ def shard_map_of() -> Any:
     return shard_map
 
 
-def outcome(function: Callable[..., Any], arrays: Sequence[Any], expected: Sequence[Any]) -> dict[str, Any]:
+def outcome(
+    function: Callable[..., Any], arrays: Sequence[Any], expected: Sequence[Any], jitted: Any = None
+) -> dict[str, Any]:
     """Compile, run and compare to the bit."""
-    compiled = jax.jit(function).lower(*arrays).compile()
+    compiled = (jitted or jax.jit(function)).lower(*arrays).compile()
     results = jax.tree.leaves(compiled(*arrays))
     pairs = list(zip(arrays_of(results), expected, strict=True))
     return {
@@ -209,6 +211,22 @@ def dequantize_cases(mesh: Any, rng: np.random.Generator) -> Iterator[tuple[str,
         yield f"jit dequantize_per_channel axis {axis}", run
 
 
+def is_partly_manual() -> bool:
+    """Whether shard_map may leave mesh axes to the partitioner, which ends the process where that is not Shardy."""
+    return hasattr(jax, "shard_map") and bool(getattr(jax.config, "jax_use_shardy_partitioner", False))
+
+
+def pmap_cases(mesh: Any, rng: np.random.Generator) -> Iterator[tuple[str, Any]]:
+    x, grid = drawn(CASES["grid_sample"], rng, np.float32)
+    arrays = [np.stack([each + np.float32(n) / 8 for n in range(NUM_DEVICES)]) for each in (x, grid)]
+    outputs = np.stack([pybaracuda.grid_sample(*each) for each in zip(*arrays, strict=True)])
+    grads = rng.standard_normal(outputs.shape).astype(np.float32)
+    gradients = [pybaracuda.grid_sample_backward(*each) for each in zip(grads, *arrays, strict=True)]
+    expected = [outputs, *(np.stack(each) for each in zip(*gradients, strict=True))]
+    run = jax.pmap(forward_and_gradient(bj.grid_sample), devices=jax.devices()[:NUM_DEVICES])
+    yield "pmap of the gradient", outcome(run, [grads, *arrays], expected, jitted=run)
+
+
 def shared_cases(mesh: Any, rng: np.random.Generator) -> Iterator[tuple[str, Any]]:
     """shard_map, what is replicated, and what must be gathered."""
     x, grid = rng.standard_normal((8, 4, 6, 7)).astype(np.float32), rng.uniform(-1, 1, (8, 5, 3, 2)).astype(np.float32)
@@ -242,6 +260,10 @@ def shared_cases(mesh: Any, rng: np.random.Generator) -> Iterator[tuple[str, Any
     two = Mesh(np.array(jax.devices()[:NUM_DEVICES]).reshape(NUM_DEVICES // 2, 2), ("a", "b"))
     arrays = [jax.device_put(x, NamedSharding(two, P("a", "b"))), jax.device_put(grid, NamedSharding(two, P("a")))]
     yield "images over a, channels over b", outcome(bj.grid_sample, arrays, [output])
+    if is_partly_manual():
+        # The part that is not the function's own to split is gathered.
+        part = jax.shard_map(bj.grid_sample, mesh=two, in_specs=(P("a"), P("a")), out_specs=P("a"), axis_names={"a"})
+        yield "shard_map over a alone", outcome(part, arrays, [output])
     rows = rng.standard_normal((48, 8)).astype(np.float32)
     ids = rng.integers(0, 5, 48).astype(np.int32)
     arrays = [jax.device_put(rows, split), jax.device_put(ids, split)]
@@ -275,7 +297,7 @@ def main() -> int:
     rng = np.random.default_rng(int(os.environ.get("BARACUDA_TEST_SEED", "0")))
     mesh = Mesh(np.array(jax.devices()[:NUM_DEVICES]), ("d",))
     found: dict[str, Any] = {}
-    for cases in (mapped_cases, own_cases, dequantize_cases, shared_cases):
+    for cases in (mapped_cases, own_cases, dequantize_cases, pmap_cases, shared_cases):
         found.update(cases(mesh, rng))
     found.update(explicit_cases(rng))
     print(json.dumps({"devices": NUM_DEVICES, "cases": found}))

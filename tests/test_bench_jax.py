@@ -7,7 +7,7 @@ No test looks at how long anything took.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -82,9 +82,15 @@ def test_a_lost_worker_is_said(code: str, note: str, tmp_path: Path, monkeypatch
     assert [row.ways["deterministic"] for row in found.rows] == [Way(None, note=note)] * 2
 
 
-def test_time_limit_is_said(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_time_limit_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setattr(main.Bench, "host", lambda self: None)
-    assert main.main(["--cpu", "--size", "small", "--rows", "^pad_circular", "--limit", "0"]) == 0
+    options = ["--cpu", "--size", "small", "--rows", "^pad_circular", "--limit", "0"]
+    assert main.main([*options, "--output", str(tmp_path / "results")]) == 0
+    # A folder gets a file that is named after device and date.
+    (path,) = (tmp_path / "results").iterdir()
+    assert results.load(path).file_name == path.name
     assert "Not run: pad_circular bw f32 1x2x8x8 pad 3: no time left" in capsys.readouterr().out
 
 
@@ -96,6 +102,19 @@ def test_what_only_a_gpu_measures_runs_here_too(rng: np.random.Generator) -> Non
     assert all(each == {"in a program": None, "by the array function": None} for each in counts.values())
     whole = example(launches=counts, waiting=found)
     assert "kernels in a program" not in report.facts(whole)
+
+
+def test_launches_are_counted_of_the_same_calls(rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch) -> None:
+    found: list[bytes] = []
+
+    def bits_of(call: Callable[[], Any]) -> float:
+        found.append(b"".join(np.asarray(each).tobytes() for each in jax.tree.leaves(call())))
+        return 1.0
+
+    monkeypatch.setattr(measure, "_num_kernels", bits_of)
+    counts = measure.launches(rng)
+    assert len(found) == 2 * len(counts)
+    assert found[::2] == found[1::2]
 
 
 def example(**changes: Any) -> Result:

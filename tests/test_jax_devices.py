@@ -19,9 +19,10 @@ import pybaracuda
 PROGRAM = Path(__file__).parent / "jax_devices.py"
 FORCED, GPUS = "forced-host-devices", "gpu"
 HAS_EXPLICIT_MESHES = hasattr(jax.sharding, "AxisType") and hasattr(jax, "set_mesh")
+LEAVES_AXES = hasattr(jax, "shard_map") and bool(getattr(jax.config, "jax_use_shardy_partitioner", False))
 # What adds along the axis that is split, or reads other parts of it, and which collectives that takes.
 GATHERED = {
-    *("gradient, channels split", "rows of segments"),
+    *("gradient, channels split", "rows of segments", "shard_map over a alone"),
     *("explicit roi_align boxes", "explicit gradient, channels split"),
 }
 # The gradients of what every device has whole.
@@ -57,6 +58,9 @@ def outcomes(request: pytest.FixtureRequest) -> dict[str, Any]:
 def test_every_case_was_run(outcomes: dict[str, Any]) -> None:
     wanted = {f"vmap {name}" for name in CASES} | GATHERED | SUMMED
     wanted |= {"jit grid_sample images", "jit grid_sample channels", "jit roi_align boxes", "gradient of shard_map"}
+    wanted |= {"pmap of the gradient"}
+    if not LEAVES_AXES:
+        wanted -= {"shard_map over a alone"}
     if HAS_EXPLICIT_MESHES:
         wanted |= {"explicit grid_sample images"} | {f"explicit vmap {name}" for name in CASES}
     else:

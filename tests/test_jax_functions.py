@@ -130,6 +130,25 @@ def test_vmap_is_one_call_with_the_bits_of_a_loop(name: str, rng: np.random.Gene
             assert_same_bits(each.reshape((6, *each.shape[2:])), np.stack([one[position] for one in wanted]))
 
 
+@CASE
+def test_vmap_over_no_problems_has_no_results(name: str, rng: np.random.Generator) -> None:
+    case, d = CASES[name], fixed(rng)
+    inputs = drawn(case, rng, np.float32)
+    output = case.call(pybaracuda, d, *inputs)
+
+    def function(*x: Any) -> Any:
+        return case.call(pybaracuda.jax, d, *x)
+
+    def run(g: Any, *x: Any) -> Any:
+        return function(*x), jax.vjp(function, *x)[1](g), jax.jvp(function, x, x)[1]
+
+    nothing = [np.zeros((3, 0, *each.shape), each.dtype) for each in (output, *inputs)]
+    found, gradients, moved = jax.jit(jax.vmap(jax.vmap(run)))(*nothing)
+    for one, like in zip((found, *gradients, moved), (*nothing, nothing[0]), strict=True):
+        assert one.shape == like.shape
+        assert one.dtype == like.dtype
+
+
 def mapped_indices(name: str, d: Any, rng: np.random.Generator) -> list[Any]:
     """Boxes, ids or offsets of four problems."""
     if name.startswith("roi"):

@@ -111,6 +111,37 @@ def test_scan_and_its_gradient(rng: np.random.Generator) -> None:
         np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("name", CASES)
+def test_jax_s_switches_for_finding_mistakes(name: str, rng: np.random.Generator) -> None:
+    """Without jit, where every operation is a program; where constants may not come from the host; where promotions are
+    refused; where tracers are watched."""
+    case, d = CASES[name], fixed(rng)
+    inputs = drawn(case, rng, np.float32)
+    output = case.call(pybaracuda, d, *inputs)
+    g = rng.standard_normal(output.shape).astype(np.float32)
+    arrays, d_arrays = jax.device_put((g, *inputs)), type(d)(**jax.device_put(vars(d)))
+
+    def gradients(g: Any, *x: Any) -> Any:
+        output, pull = jax.vjp(lambda *y: case.call(bj, d_arrays, *y), *x)
+        return output, *pull(g)
+
+    assert case.backward is not None
+    wanted = [output, *arrays_of(case.backward(pybaracuda, d, g, output, *inputs))]
+    for mode in (jax.disable_jit(), jax.transfer_guard("disallow")):
+        with mode:
+            found = gradients(*arrays)
+        for one, other in zip(found, wanted, strict=True):
+            assert_same_bits(np.asarray(one), other)
+
+    def everything(g: Any, *x: Any) -> Any:
+        moved = jax.jvp(lambda *y: case.call(bj, d, *y), x, x)
+        return gradients(g, *x), jax.vmap(gradients)(*(each[None] for each in (g, *x))), moved
+
+    with jax.numpy_dtype_promotion("strict"), jax.numpy_rank_promotion("raise"), jax.checking_leaks():
+        text = str(jax.jit(everything).lower(*arrays).as_text())
+    assert "@pybaracuda" in text
+
+
 @pytest.mark.parametrize("operation", ["sum", "max", "softmax"])
 def test_ids_that_a_scan_goes_over(operation: str, rng: np.random.Generator) -> None:
     rows = rng.standard_normal((30, 2)).astype(np.float32)
@@ -330,6 +361,21 @@ def test_producers_and_consumers_in_other_layouts(rng: np.random.Generator) -> N
         (lambda x: bj.segment_max(x, jnp.zeros(2, int), 2, ties="last"), ValueError, "ties is 'last'"),
         (lambda x: bj.segment_csr(x, jnp.zeros(2, int), "median"), ValueError, "reduce is 'median'"),
         (lambda x: bj.segment_csr(x, jnp.zeros((2, 2), int)), ValueError, "offsets has shape"),
+        (lambda x: bj.roi_pool(x, jnp.zeros((3, 4)), 2), ValueError, "boxes has shape"),
+        (lambda x: bj.roi_pool(x.astype(int), jnp.zeros((3, 5)), 2), TypeError, "input has dtype int32"),
+        (lambda x: bj.gather_csr(x, jnp.zeros(7, int), 4), ValueError, "input has shape .* wanted .6, 3, 6, 7."),
+        (lambda x: bj.gather_csr(x, jnp.zeros(3, int), -1), pybaracuda.InvalidProblemError, "num_rows is -1"),
+        (lambda x: bj.segment_gather(x, jnp.zeros(3)), TypeError, "segment_ids has dtype float32"),
+        (
+            lambda x: bj.segment_mean(x.astype(int), jnp.zeros(2, int), 2),
+            pybaracuda.UnsupportedError,
+            "int32, which is not wired yet",
+        ),
+        (lambda x: bj.segment_softmax(x, jnp.zeros((2, 2), int), 2), ValueError, "segment_ids has shape"),
+        (lambda x: bj.segment_logsumexp(x, jnp.zeros(2, int), 2, empty_value="a"), TypeError, "empty_value: wanted"),
+        (lambda x: bj.segment_min(x, jnp.zeros(2, int), 2, mode="wrong"), ValueError, "Unknown gather mode"),
+        (lambda x: bj.segment_prod(x, jnp.zeros(2, int), 2.5), TypeError, "num_segments: wanted an int"),
+        (lambda x: bj.segment_csr(x, jnp.zeros(2, int), "sum", return_arg=True), ValueError, "sum has no rows"),
         (lambda x: bj.dequantize_per_channel(x, x, x, 0), TypeError, "input has dtype float32"),
         (lambda x: bj.dequantize_per_channel(x, x, x, 7), ValueError, "axis is 7"),
     ],

@@ -82,6 +82,14 @@ class Bench:
         about = {**origin.describe(place, 7, {}, []), "xla_flags": os.environ.get("XLA_FLAGS", ""), "not_run": []}
         self.result = Result(about)
 
+    def _save(self) -> None:
+        output = self._options.output
+        if output is not None and output.suffix != ".json":
+            output.mkdir(parents=True, exist_ok=True)
+            output /= self.result.file_name
+        if output is not None:
+            self.result.save(output)
+
     def _left(self) -> float:
         return self._options.limit - (time.monotonic() - self._started)  # type: ignore[no-any-return]
 
@@ -98,8 +106,12 @@ class Bench:
         self.result.from_python = measure.from_python(rng)
         self.result.in_executables = measure.in_executables(rng)
         if self._is_gpu:
-            self.result.launches = measure.launches(rng)
+            try:
+                self.result.launches = measure.launches(rng)
+            except Exception as error:  # a profiler is not everywhere
+                self._not_run(f"launches: {type(error).__name__}: {str(error)[:200]}")
             self.result.waiting = measure.waiting(rng)
+        self._save()
 
     def rows(self) -> None:
         """Every row, by ours and by XLA's way."""
@@ -113,6 +125,7 @@ class Bench:
                 continue
             found = RowResult(row.name, {who: Way(**measured(row, who)) for who in ("ours", "xla")})
             self.result.rows.append(found)
+            self._save()
             print(f"  {row.name}: {found.ways}", file=sys.stderr, flush=True)
 
     def deterministic(self) -> None:
@@ -137,6 +150,7 @@ class Bench:
                         break
                     seconds = _LONGEST_ROW
                     rows[names.pop(0)].ways["deterministic"] = Way(**json.loads(line))
+                    self._save()
         for name in names:
             self._not_run(f"{name}, deterministic: no time left")
 
@@ -148,12 +162,7 @@ class Bench:
             if self._is_gpu or self._options.size:
                 self.deterministic()
         self.result.origin["seconds"] = round(time.monotonic() - self._started, 1)
-        output = self._options.output
-        if output is not None:
-            if output.suffix != ".json":
-                output.mkdir(parents=True, exist_ok=True)
-                output /= self.result.file_name
-            self.result.save(output)
+        self._save()
         print("\n\n".join([*report.sections(self.result), report.verdict(self.result)]))
         return 1 if self.result.faults else 0
 

@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from .rows import Row
+from .rows import Row, gradient
 
 __all__ = ["from_python", "in_executables", "launches", "measured", "waiting"]
 
@@ -151,6 +151,7 @@ def from_python(rng: Any) -> dict[str, float]:
 def launches(rng: Any) -> dict[str, Any]:
     """Kernels of this library in one call, of a program and of the array function, from JAX's own profiler."""
     import jax
+    import numpy as np
 
     import pybaracuda
     import pybaracuda.jax as bj
@@ -159,18 +160,38 @@ def launches(rng: Any) -> dict[str, Any]:
     grid = jax.device_put(rng.uniform(-1, 1, (4, 128, 128, 2)).astype("float32"))
     rows = jax.device_put(rng.standard_normal((100_000, 32)).astype("float32"))
     ids = jax.device_put(rng.integers(0, 5000, 100_000).astype("int32"))
-    sample_gradient = jax.jit(lambda g, x, grid: jax.vjp(bj.grid_sample, x, grid)[1](g))
-    total = jax.jit(lambda rows, ids: bj.segment_sum(rows, ids, 5000))
-    pairs: dict[str, tuple[Callable[[], Any], Callable[[], Any]]] = {
-        "grid_sample_backward": (
-            lambda: sample_gradient(x, x, grid),
-            lambda: pybaracuda.grid_sample_backward(x, x, grid),
+    boxes = jax.device_put(np.array([[0, 8, 9, 80, 90], [3, 1, 2, 60, 50]], np.float32))
+    bins = jax.device_put(rng.standard_normal((2, 16, 7, 7)).astype("float32"))
+    sums = jax.device_put(rng.standard_normal((5000, 32)).astype("float32"))
+    low = (0, 0, 3, 3)
+    # The function, its operands, and the array function that does the same.
+    problems: dict[str, tuple[Callable[..., Any], list[Any], Callable[..., Any]]] = {
+        "grid_sample": (bj.grid_sample, [x, grid], pybaracuda.grid_sample),
+        "grid_sample_backward": (gradient(bj.grid_sample, 0, 1), [x, x, grid], pybaracuda.grid_sample_backward),
+        "segment_sum": (
+            lambda y, i: bj.segment_sum(y, i, 5000),
+            [rows, ids],
+            lambda y, i: pybaracuda.segment_sum(y, i, 5000),
         ),
-        "segment_sum": (lambda: total(rows, ids), lambda: pybaracuda.segment_sum(rows, ids, 5000)),
+        "segment_max_backward": (
+            gradient(lambda y, i: bj.segment_max(y, i, 5000), 0),
+            [sums, rows, ids],
+            lambda g, y, i: pybaracuda.segment_max_backward(g, y, i, ties="even"),
+        ),
+        "roi_align_backward": (
+            gradient(lambda y, b: bj.roi_align(y, b, 7), 0),
+            [bins, x, boxes],
+            lambda g, y, b: pybaracuda.roi_align_backward(g, b, y.shape),
+        ),
+        "pad_backward": (
+            gradient(lambda y: bj.pad(y, low, low, "reflect"), 0),
+            [jax.device_put(rng.standard_normal((4, 16, 134, 134)).astype("float32")), x],
+            lambda g, y: pybaracuda.pad_backward(g, low, low, "reflect"),
+        ),
     }
     found: dict[str, Any] = {}
-    for name, (program, function) in pairs.items():
-        counts = [_num_kernels(call) for call in (program, function)]
+    for name, (program, operands, function) in problems.items():
+        counts = [_num_kernels(partial(call, *operands)) for call in (jax.jit(program), function)]
         found[name] = {"in a program": counts[0], "by the array function": counts[1]}
     return found
 

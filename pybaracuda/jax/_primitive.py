@@ -107,13 +107,16 @@ def _launch(operation: KernelOperation, platforms: Platforms, operands: Sequence
 def _run_kernel(operation: KernelOperation, batch: int, platforms: Platforms, *operands: Any) -> tuple[Any, ...]:
     """Convert the operands, fold the mapped axes, call, and make the results of it."""
     prepared = operation.prepare(*(_inner_spec(batch, each) for each in operands))
+    sizes = operands[0].shape[:batch]
+    if 0 in sizes:
+        # Of no problem none can be made.
+        return tuple(jnp.zeros((*sizes, *output.shape), numpy_dtype(output.given)) for output in prepared.outputs)
     if prepared.casts:
         operands = tuple(
             each if cast is None else each.astype(numpy_dtype(cast))
             for each, cast in zip(operands, prepared.casts, strict=True)
         )
     if batch:
-        sizes = operands[0].shape[:batch]
         folded, arrays, unfold = operation.fold(
             prod(sizes), [each.reshape((prod(sizes), *each.shape[batch:])) for each in operands]
         )
@@ -249,6 +252,10 @@ def _program(op: Operation, batch: int) -> Callable[..., Any]:
 
 
 def _implement(*operands: Any, op: Operation, batch: int) -> Any:
+    if jax.config.jax_disable_jit:
+        # One operator is a program all the same, as JAX's own are.
+        with jax.disable_jit(False):
+            return _program(op, batch)(*operands)
     return _program(op, batch)(*operands)
 
 

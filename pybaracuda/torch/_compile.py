@@ -18,7 +18,7 @@ import torch
 
 from .._abi import ABI_HASH
 from ._imports import forget_import, when_imported
-from ._route import ROUTES, Route
+from ._route import ROUTES, SLOW_ON_CPU, Route
 
 __all__ = ["decompositions", "route_compiler"]
 
@@ -81,8 +81,10 @@ def _compiled(route: Route) -> tuple[Any, Any] | None:
 def _router(route: Route, ours: Any, before: Any) -> Callable[..., Any]:
     def decompose(*args: Any, **kwargs: Any) -> Any:
         first = next((each for each in args if isinstance(each, torch.Tensor)), None)
-        if first is not None and first.device.type in route.devices and not route.refusal(*args, **kwargs):
-            return ours(*args, **kwargs)
+        if first is not None and first.device.type in route.devices:
+            reason = route.refusal(*args, **kwargs)
+            if not reason or reason in SLOW_ON_CPU:
+                return ours(*args, **kwargs)
         return NotImplemented if before is None else before(*args, **kwargs)
 
     return decompose

@@ -22,7 +22,7 @@ from ..segment import (
     segment_sum,
 )
 from ._bad_indices import note
-from ._route import of_floats, route
+from ._route import ANOTHER_AXIS, CPU_ALWAYS, SIXTEEN_BITS, of_floats, route
 
 __all__: list[str] = []
 
@@ -34,6 +34,7 @@ _WIDE = {torch.float16: torch.float32, torch.bfloat16: torch.float32}
 _REDUCTIONS = {"sum": segment_sum, "prod": segment_prod, "amax": segment_max, "amin": segment_min}
 
 _BY_ROWS = "an index of rows: one axis, or expanded over the others; float32, float64, float16, bfloat16, int32, int64"
+_ADDED = f"{_BY_ROWS}; on the CPU along the first axis, not in 16 bits"
 
 
 def _axis(dim: int, rank: int) -> int:
@@ -62,6 +63,15 @@ def _refused(self: Any, index: Any, source: Any) -> str:
     if not self.numel() or not source.numel() or not index.numel():
         return "an empty tensor"
     return ""
+
+
+def _slow_on_cpu(self: Any, axis: int) -> str:
+    """Say why PyTorch's own kernel is faster: ours has rows moved to the front and 16 bits widened, by copies."""
+    if CPU_ALWAYS or self.device.type != "cpu":
+        return ""
+    if self.dtype in _WIDE:
+        return SIXTEEN_BITS
+    return "" if all(extent == 1 for extent in self.shape[:axis]) else ANOTHER_AXIS
 
 
 def _front(tensor: Any, axis: int) -> Any:
@@ -117,15 +127,16 @@ def _index_add_refusal(self: Any, dim: int, index: Any, source: Any, *, alpha: A
         return "shapes that do not fit"
     if isinstance(alpha, float) and not self.dtype.is_floating_point:
         return "alpha of another type"
-    return _refused(self, index, source) or ("" if _in_range(index, self.shape[axis]) else "an index out of range")
+    refused = _refused(self, index, source) or _slow_on_cpu(self, axis)
+    return refused or ("" if _in_range(index, self.shape[axis]) else "an index out of range")
 
 
-@route("aten::index_add", _index_add_refusal, _BY_ROWS)
+@route("aten::index_add", _index_add_refusal, _ADDED)
 def _index_add(self: Any, dim: int, index: Any, source: Any, *, alpha: Any = 1) -> Any:
     return _as(self, _added(self, _axis(dim, self.dim()), index, source, alpha))
 
 
-@route("aten::index_add_", _index_add_refusal, _BY_ROWS, group="index_add")
+@route("aten::index_add_", _index_add_refusal, _ADDED, group="index_add")
 def _index_add_in_place(self: Any, dim: int, index: Any, source: Any, *, alpha: Any = 1) -> Any:
     return _add_into(self, self, _axis(dim, self.dim()), index, source, alpha)
 
@@ -136,7 +147,7 @@ def _index_add_out_refusal(self: Any, dim: int, index: Any, source: Any, *, alph
     return _index_add_refusal(self, dim, index, source, alpha=alpha)
 
 
-@route("aten::index_add.out", _index_add_out_refusal, _BY_ROWS, group="index_add")
+@route("aten::index_add.out", _index_add_out_refusal, _ADDED, group="index_add")
 def _index_add_out(self: Any, dim: int, index: Any, source: Any, *, alpha: Any = 1, out: Any) -> Any:
     return _add_into(out, self, _axis(dim, self.dim()), index, source, alpha)
 
@@ -162,7 +173,7 @@ def _scatter_refusal(self: Any, dim: int, index: Any, src: Any) -> str:
             return "shapes that do not fit"
         if position != axis and index.shape[position] != self.shape[position]:
             return "an index of a part of the rows"
-    refused = _refused(self, index, src)
+    refused = _refused(self, index, src) or _slow_on_cpu(self, axis)
     if refused:
         return refused
     ids = _row_index(index, axis)
@@ -179,13 +190,13 @@ def _rows_of(index: Any, src: Any) -> Any:
     return src
 
 
-@route("aten::scatter_add", _scatter_refusal, _BY_ROWS)
+@route("aten::scatter_add", _scatter_refusal, _ADDED)
 def _scatter_add(self: Any, dim: int, index: Any, src: Any) -> Any:
     axis = _axis(dim, self.dim())
     return _as(self, _added(self, axis, _row_index(index, axis), _rows_of(index, src), 1))
 
 
-@route("aten::scatter_add_", _scatter_refusal, _BY_ROWS, group="scatter_add")
+@route("aten::scatter_add_", _scatter_refusal, _ADDED, group="scatter_add")
 def _scatter_add_in_place(self: Any, dim: int, index: Any, src: Any) -> Any:
     axis = _axis(dim, self.dim())
     return _add_into(self, self, axis, _row_index(index, axis), _rows_of(index, src), 1)
@@ -201,6 +212,14 @@ def _scatter_reduce_refusal(
     return _scatter_refusal(self, dim, index, src)
 
 
+def _counts(ids: Any, extent: int) -> Any:
+    """Answer how many entries name each row."""
+    if ids.device.type == "cpu":
+        return torch.bincount(ids, minlength=extent)
+    # On a GPU bincount would wait for the largest entry.
+    return segment_sum(torch.ones((ids.shape[0], 1), dtype=torch.int32, device=ids.device), ids, extent)
+
+
 def _scatter_reduced(self: Any, dim: int, index: Any, src: Any, reduce: str, include_self: bool) -> Any:
     """Answer what `self` becomes: it takes part once, last; without it rows that no entry names keep it."""
     axis = _axis(dim, self.dim())
@@ -212,10 +231,9 @@ def _scatter_reduced(self: Any, dim: int, index: Any, src: Any, reduce: str, inc
     given = _wide(self)
     count: Any = None
     if reduce == "mean" or not include_self:
-        ones = torch.ones((rows.shape[0], 1), dtype=torch.int32, device=rows.device)
         shape = [1] * self.dim()
         shape[axis] = extent
-        count = segment_sum(ones, ids, extent).reshape(shape)
+        count = _counts(ids, extent).reshape(shape)
     if include_self:
         if reduce == "prod":
             found = given * found
@@ -230,12 +248,12 @@ def _scatter_reduced(self: Any, dim: int, index: Any, src: Any, reduce: str, inc
     return found.to(self.dtype)
 
 
-@route("aten::scatter_reduce.two", _scatter_reduce_refusal, _BY_ROWS)
+@route("aten::scatter_reduce.two", _scatter_reduce_refusal, _ADDED)
 def _scatter_reduce(self: Any, dim: int, index: Any, src: Any, reduce: str, *, include_self: bool = True) -> Any:
     return _as(self, _scatter_reduced(self, dim, index, src, reduce, include_self))
 
 
-@route("aten::scatter_reduce_.two", _scatter_reduce_refusal, _BY_ROWS, group="scatter_reduce")
+@route("aten::scatter_reduce_.two", _scatter_reduce_refusal, _ADDED, group="scatter_reduce")
 def _scatter_reduce_in_place(
     self: Any, dim: int, index: Any, src: Any, reduce: str, *, include_self: bool = True
 ) -> Any:
@@ -290,7 +308,7 @@ def _index_put(self: Any, indices: Sequence[Any], values: Any, accumulate: bool 
     return _as(self, _added(self, *_put(self, indices, values), 1))
 
 
-@route("aten::_index_put_impl_", _index_put_refusal, _PUT, group="index_put", compiled=False)
+@route("aten::_index_put_impl_", _index_put_refusal, _PUT, group="index_put")
 def _index_put_impl_(
     self: Any, indices: Sequence[Any], values: Any, accumulate: bool = False, unsafe: bool = False
 ) -> Any:

@@ -56,7 +56,9 @@ class _Bridge:
             self._functions[name] = function
         missing = self.start()
         if missing is not None:
-            raise OSError(f"torch {torch.__version__} has no {missing.decode()}")
+            raise OSError(
+                f"calls go through Python, since torch {torch.__version__} has no {missing.decode()}; 2.10 or newer has"
+            )
         self.numbers = {self.name(number).decode(): number for number in range(self.operators())}
 
     def __getattr__(self, name: str) -> Any:

@@ -16,7 +16,7 @@ from .results import Result
 BEGIN, END = "<!-- benchmark-begin -->", "<!-- benchmark-end -->"
 _FOLDER = "benchmarks"
 # How many rows the README shows.
-_README_ROWS = 4
+_README_ROWS = 6
 _NOTHING = "No measurement is committed yet."
 
 

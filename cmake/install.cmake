@@ -33,6 +33,9 @@ baracuda_install(baracuda_kernels_targets LIBDIR ${CMAKE_INSTALL_LIBDIR} INCLUDE
 baracuda_install(pybaracuda_targets LIBDIR pybaracuda/lib INCLUDEDIR pybaracuda/include
   RUNTIME COMPONENT pybaracuda EXCLUDE_FROM_ALL DEVELOPMENT COMPONENT pybaracuda EXCLUDE_FROM_ALL)
 
+# Everything that the Python package's component installs, for a build without the tests.
+add_custom_target(python_package DEPENDS ${BARACUDA_TARGETS} ${BARACUDA_PYTHON_TARGETS})
+
 # From the pkg-config files to the prefix, so that an installed tree can be moved.
 file(RELATIVE_PATH BARACUDA_PC_TO_PREFIX /prefix/${CMAKE_INSTALL_LIBDIR}/pkgconfig /prefix)
 foreach(target IN LISTS BARACUDA_TARGETS)

@@ -27,6 +27,9 @@ from verify.dtypes import DTYPES
 # What records assert is said as in a test.
 pytest.register_assert_rewrite("operators")
 
+# Every route is tested on the CPU, also where PyTorch is faster; tests of that choice take this away again.
+os.environ.setdefault("PYBARACUDA_TORCH_CPU", "always")
+
 SEED_VARIABLE = "BARACUDA_TEST_SEED"
 
 # Bounded, since every example calls a native library several times; a fixture's state never changes between examples.

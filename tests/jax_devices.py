@@ -2,8 +2,8 @@
 """A program that runs the functions of pybaracuda.jax on several devices and prints, as JSON, what came of each case.
 
 python tests/jax_devices.py: on four forced host devices; on a machine with several GPUs, `python tests/jax_devices.py
-gpu` on these. Of each case: the collectives in the compiled program, whether the bits are those of one device, and how
-the results lie.
+gpu` on four of these, or two. Of each case: the collectives in the compiled program, whether the bits are those of one
+device, and how the results lie.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-NUM_DEVICES = 4
+FORCED_DEVICES = 4
 if __name__ == "__main__":
     ROOT = Path(__file__).resolve().parent.parent
     sys.path.append(str(ROOT))
     if "gpu" not in sys.argv:
         os.environ["JAX_PLATFORMS"] = "cpu"
-        os.environ["XLA_FLAGS"] = f"--xla_force_host_platform_device_count={NUM_DEVICES}"
+        os.environ["XLA_FLAGS"] = f"--xla_force_host_platform_device_count={FORCED_DEVICES}"
 
 import jax  # noqa: E402
 import numpy as np  # noqa: E402
@@ -33,6 +33,7 @@ from jax_cases import CASES, arrays_of, drawn, fixed  # noqa: E402
 import pybaracuda  # noqa: E402
 import pybaracuda.jax as bj  # noqa: E402
 
+NUM_DEVICES = 4 if len(jax.devices()) >= 4 else 2
 _COLLECTIVE = re.compile(r"\b(all-gather|all-reduce|all-to-all|collective-permute|reduce-scatter)(?:-start)?\(")
 
 
@@ -44,10 +45,12 @@ def shard_map_of() -> Any:
     return shard_map
 
 
-def outcome(function: Callable[..., Any], arrays: Sequence[Any], expected: Sequence[Any]) -> dict[str, Any]:
+def outcome(
+    function: Callable[..., Any], arrays: Sequence[Any], expected: Sequence[Any], jitted: Any = None
+) -> dict[str, Any]:
     """Compile, run and compare to the bit."""
-    compiled = jax.jit(function).lower(*arrays).compile()
-    results = jax.tree.leaves(jax.jit(function)(*arrays))
+    compiled = (jitted or jax.jit(function)).lower(*arrays).compile()
+    results = jax.tree.leaves(compiled(*arrays))
     pairs = list(zip(arrays_of(results), expected, strict=True))
     return {
         "collectives": sorted(_COLLECTIVE.findall(compiled.as_text())),
@@ -65,8 +68,9 @@ def forward_and_gradient(call: Callable[..., Any]) -> Callable[..., Any]:
     return run
 
 
-def mapped_cases(mesh: Any, rng: np.random.Generator) -> Iterator[tuple[str, Any]]:
-    """Every function mapped over a batch that is split, with its gradient."""
+def mapped_cases(mesh: Any, rng: np.random.Generator, is_explicit: bool = False) -> Iterator[tuple[str, Any]]:
+    """Every function mapped over a batch that is split, with its gradient: in jit, in shard_map and through shard_map;
+    and the gradient of what every device has whole."""
     for name, case in CASES.items():
         d = fixed(rng)
         problems = [drawn(case, rng, np.float32) for _ in range(2 * NUM_DEVICES)]
@@ -79,8 +83,35 @@ def mapped_cases(mesh: Any, rng: np.random.Generator) -> Iterator[tuple[str, Any
         expected = [np.stack(outputs), *(np.stack(each) for each in zip(*gradients, strict=True))]
         split = NamedSharding(mesh, P("d"))
         arrays = [jax.device_put(np.stack(each), split) for each in (grads, *zip(*problems, strict=True))]
-        run = jax.vmap(forward_and_gradient(lambda *x, case=case, d=d: case.call(bj, d, *x)))
-        yield f"vmap {name}", outcome(run, arrays, expected)
+
+        def call(*x: Any, case: Any = case, d: Any = d) -> Any:
+            return case.call(bj, d, *x)
+
+        run = jax.vmap(forward_and_gradient(call))
+        if is_explicit:
+            yield f"vmap {name}", outcome(run, arrays, expected)
+            continue
+
+        def mapped(function: Any, *specs: Any) -> Any:
+            return shard_map_of()(function, mesh=mesh, in_specs=specs, out_specs=P("d"))
+
+        inside = mapped(run, *(P("d"),) * len(arrays))
+        through = forward_and_gradient(mapped(jax.vmap(call), *(P("d"),) * (len(arrays) - 1)))
+        yield f"vmap {name}", outcome(lambda *a, f=(run, inside, through): [g(*a) for g in f], arrays, 3 * expected)
+
+        # All problems have the operands of one.
+        whole = [jax.device_put(each, NamedSharding(mesh, P())) for each in problems[0]]
+        weighed = mapped(
+            lambda g, *x, call=call: jax.vmap(lambda w: jax.numpy.vdot(w, jax.numpy.nan_to_num(call(*x))))(g),
+            *(P("d"), *(P(),) * len(whole)),
+        )
+
+        def slopes(g: Any, *x: Any, weighed: Any = weighed) -> Any:
+            return jax.grad(lambda *moved: weighed(g, *moved).sum(), tuple(range(len(x))))(*x)
+
+        weights = np.where(np.isfinite(outputs[0]), sum(grads), 0)
+        sums = arrays_of(case.backward(pybaracuda, d, weights, outputs[0], *problems[0]))
+        yield f"replicated {name}", outcome(slopes, [arrays[0], *whole], sums)
 
 
 class Problem:
@@ -180,6 +211,22 @@ def dequantize_cases(mesh: Any, rng: np.random.Generator) -> Iterator[tuple[str,
         yield f"jit dequantize_per_channel axis {axis}", run
 
 
+def is_partly_manual() -> bool:
+    """Whether shard_map may leave mesh axes to the partitioner, which ends the process where that is not Shardy."""
+    return hasattr(jax, "shard_map") and bool(getattr(jax.config, "jax_use_shardy_partitioner", False))
+
+
+def pmap_cases(mesh: Any, rng: np.random.Generator) -> Iterator[tuple[str, Any]]:
+    x, grid = drawn(CASES["grid_sample"], rng, np.float32)
+    arrays = [np.stack([each + np.float32(n) / 8 for n in range(NUM_DEVICES)]) for each in (x, grid)]
+    outputs = np.stack([pybaracuda.grid_sample(*each) for each in zip(*arrays, strict=True)])
+    grads = rng.standard_normal(outputs.shape).astype(np.float32)
+    gradients = [pybaracuda.grid_sample_backward(*each) for each in zip(grads, *arrays, strict=True)]
+    expected = [outputs, *(np.stack(each) for each in zip(*gradients, strict=True))]
+    run = jax.pmap(forward_and_gradient(bj.grid_sample), devices=jax.devices()[:NUM_DEVICES])
+    yield "pmap of the gradient", outcome(run, [grads, *arrays], expected, jitted=run)
+
+
 def shared_cases(mesh: Any, rng: np.random.Generator) -> Iterator[tuple[str, Any]]:
     """shard_map, what is replicated, and what must be gathered."""
     x, grid = rng.standard_normal((8, 4, 6, 7)).astype(np.float32), rng.uniform(-1, 1, (8, 5, 3, 2)).astype(np.float32)
@@ -210,9 +257,13 @@ def shared_cases(mesh: Any, rng: np.random.Generator) -> Iterator[tuple[str, Any
     # The gradient of a grid adds over the channels.
     apart = [jax.device_put(grad, channels), jax.device_put(x, channels), jax.device_put(grid, whole)]
     yield "gradient, channels split", outcome(both, apart, [output, *gradients])
-    two = Mesh(np.array(jax.devices()[:NUM_DEVICES]).reshape(2, 2), ("a", "b"))
+    two = Mesh(np.array(jax.devices()[:NUM_DEVICES]).reshape(NUM_DEVICES // 2, 2), ("a", "b"))
     arrays = [jax.device_put(x, NamedSharding(two, P("a", "b"))), jax.device_put(grid, NamedSharding(two, P("a")))]
     yield "images over a, channels over b", outcome(bj.grid_sample, arrays, [output])
+    if is_partly_manual():
+        # The part that is not the function's own to split is gathered.
+        part = jax.shard_map(bj.grid_sample, mesh=two, in_specs=(P("a"), P("a")), out_specs=P("a"), axis_names={"a"})
+        yield "shard_map over a alone", outcome(part, arrays, [output])
     rows = rng.standard_normal((48, 8)).astype(np.float32)
     ids = rng.integers(0, 5, 48).astype(np.int32)
     arrays = [jax.device_put(rows, split), jax.device_put(ids, split)]
@@ -228,7 +279,7 @@ def explicit_cases(rng: np.random.Generator) -> Iterator[tuple[str, Any]]:
         for name, result in own_cases(mesh, rng, "explicit"):
             if "channels" not in name or "roi" in name:
                 yield name, result
-        for name, result in mapped_cases(mesh, rng):
+        for name, result in mapped_cases(mesh, rng, is_explicit=True):
             yield f"explicit {name}", result
         # Split in the function as well, the channels would make an all-reduce of the gradient of the grid.
         x, grid = drawn(CASES["grid_sample"], rng, np.float32)
@@ -246,10 +297,10 @@ def main() -> int:
     rng = np.random.default_rng(int(os.environ.get("BARACUDA_TEST_SEED", "0")))
     mesh = Mesh(np.array(jax.devices()[:NUM_DEVICES]), ("d",))
     found: dict[str, Any] = {}
-    for cases in (mapped_cases, own_cases, dequantize_cases, shared_cases):
+    for cases in (mapped_cases, own_cases, dequantize_cases, pmap_cases, shared_cases):
         found.update(cases(mesh, rng))
     found.update(explicit_cases(rng))
-    print(json.dumps(found))
+    print(json.dumps({"devices": NUM_DEVICES, "cases": found}))
     return 0
 
 

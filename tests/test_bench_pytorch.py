@@ -142,7 +142,7 @@ def test_every_operator_taken_over_has_a_row(torch: ModuleType) -> None:
 
     # By the words that stand in the rows' names.
     words = {"grid_sampler_2d": "grid_sample", "affine_grid_generator_backward": "affine_grid"}
-    words |= {"_index_put_impl_": "index_put", "embedding_dense_backward": "embedding"}
+    words |= {"embedding_dense_backward": "embedding"}
     for name in pybaracuda.torch.operators():
         assert any(words.get(name, name) in row.name for row in ROWS), f"{name}: add it to benchmarks/pytorch/rows.py"
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import re
@@ -18,11 +19,14 @@ import jax
 import jaxlib
 import numpy as np
 import pytest
+from jax import export
+from tolerance import assert_same_bits
 
 import pybaracuda
 import pybaracuda.jax
 from pybaracuda import _abi, _kernel, _library
 from pybaracuda._descriptor import Descriptor
+from pybaracuda.affine_grid import AffineGridBackwardDescriptor
 from pybaracuda.grid_sample import GridSampleDescriptor
 from pybaracuda.jax._arguments import arguments_of
 from pybaracuda.jax._handler import ffi
@@ -242,6 +246,30 @@ def test_a_program_of_another_protocol_finds_no_handler() -> None:
         call(PROBLEM, ARRAYS, RESULTS, target="pybaracuda_v0")
 
 
+@pytest.mark.parametrize(
+    ("right", "wrong", "message"),
+    [
+        (pybaracuda.jax.TARGET.encode(), b"pybaracuda_v0", "pybaracuda_v0"),
+        (b"grid_sample_2d_f32", b"grid_sample_2d_f00", "there is no operator grid_sample_2d_f00"),
+        (bytes(arguments()[:24]), bytes(arguments(oh=60)[:24]), "the shape of tensor 1 is not the problem's"),
+    ],
+    ids=["protocol", "operator", "problem"],
+)
+def test_an_exported_program_that_was_changed_ends_in_an_error(right: bytes, wrong: bytes, message: str) -> None:
+    assert len(right) == len(wrong)
+    checks = [export.DisabledSafetyCheck.custom_call(name) for name in pybaracuda.jax.TARGETS]
+    program = export.export(jax.jit(pybaracuda.jax.grid_sample), platforms=["cpu"], disabled_checks=checks)(*ARRAYS)
+    blob = bytes(program.serialize())
+    assert right in blob
+    with jax.default_device(jax.devices("cpu")[0]):
+        np.testing.assert_array_equal(
+            export.deserialize(bytearray(blob)).call(*ARRAYS), pybaracuda.grid_sample(*ARRAYS)
+        )
+        with pytest.raises(Exception, match=message) as caught:
+            jax.block_until_ready(export.deserialize(bytearray(blob.replace(right, wrong))).call(*ARRAYS))
+    assert type(caught.value).__name__ in ("XlaRuntimeError", "JaxRuntimeError")
+
+
 def test_handlers_refuse_another_library() -> None:
     native = ctypes.CDLL(str(HANDLER))
     native.baracuda_xla_attach.restype = ctypes.c_char_p
@@ -284,16 +312,73 @@ def test_info_shows_the_handlers(capsys: pytest.CaptureFixture[str]) -> None:
     assert f"jax {jax.__version__}" in printed
 
 
-def test_scratch_suffices_on_either_platform(monkeypatch: pytest.MonkeyPatch) -> None:
+class Greedy:
+    """A CUDA library that wants more scratch than the CPU's, for every problem."""
+
+    def function(self, operator: object, variant: object, verb: str) -> Callable[..., int]:
+        assert verb == "workspace_size"
+        return lambda *sizes: 1234567
+
+
+def program_for(*platforms: str) -> str:
+    """A program with one call that wants scratch, on the CPU as on CUDA."""
+
+    def gradient(grid: Any, grad: Any) -> Any:
+        return jax.vjp(lambda theta: pybaracuda.jax.affine_grid(theta, (2, 1, 30, 40)), grid)[1](grad)
+
+    theta, grad = np.ones((2, 2, 3), np.float32), np.ones((2, 30, 40, 2), np.float32)
+    return str(jax.jit(gradient).trace(theta, grad).lower(lowering_platforms=platforms).as_text())
+
+
+NEEDED = _kernel.Kernel(AffineGridBackwardDescriptor(2, 30, 40), "cpu").workspace_size
+
+
+@pytest.mark.parametrize(
+    ("platforms", "scratch"),
+    [(("cpu",), NEEDED), (("cuda",), 1234567), (("cpu", "cuda"), 1234567)],
+    ids=lambda each: "+".join(each) if isinstance(each, tuple) else "",
+)
+def test_scratch_suffices_on_every_platform_of_a_program(
+    platforms: tuple[str, ...], scratch: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from pybaracuda.jax import _primitive
 
-    class Other:
-        """A library that wants more scratch than the CPU's, for the same problem."""
+    monkeypatch.setattr(_primitive, "_cuda", Greedy)
+    text = program_for(*platforms)
+    assert re.findall(r"tensor<(\d+)xui8>", text.partition("custom_call")[2]).count(str(scratch)) >= 1
+    assert f"@{pybaracuda.jax.TARGET}(" in text
 
-        def function(self, operator: object, variant: object, verb: str) -> Callable[..., int]:
-            assert verb == "workspace_size"
-            return lambda *sizes: 76544
 
-    monkeypatch.setattr(_primitive, "_cuda", Other)
-    text = jax.jit(lambda x: pybaracuda.jax.pad(x, 1, 1, mode="reflect")).lower(np.ones((3, 5), np.float32)).as_text()
-    assert "76544xui8" in text
+def test_scratch_is_that_of_the_installed_libraries() -> None:
+    sizes = [NEEDED]
+    with contextlib.suppress(pybaracuda.BackendUnavailableError):
+        # No driver is needed to ask.
+        sizes.append(_kernel.Kernel(AffineGridBackwardDescriptor(2, 30, 40), "cuda").workspace_size)
+        assert f"{max(sizes)}xui8" in program_for("cpu", "cuda")
+    assert f"{NEEDED}xui8" in program_for("cpu")
+
+
+def test_without_the_cuda_library_programs_for_it_take_its_own_scratch(
+    monkeypatch: pytest.MonkeyPatch, rng: np.random.Generator
+) -> None:
+    """Only that library knows how much it wants; on the CPU such a program has the same bits."""
+    from pybaracuda.jax import _primitive
+
+    monkeypatch.setattr(_primitive, "_cuda", lambda: None)
+    for platforms in (("cuda",), ("cpu", "cuda")):
+        text = program_for(*platforms)
+        assert f"@{pybaracuda.jax.TARGETS[1]}(" in text
+        assert f"@{pybaracuda.jax.TARGET}(" not in text
+    assert f"@{pybaracuda.jax.TARGET}(" in program_for("cpu")
+    x, grid = rng.standard_normal((2, 3, 6, 7)).astype(np.float32), rng.uniform(-1, 1, (2, 4, 5, 2)).astype(np.float32)
+    grad = rng.standard_normal((2, 3, 4, 5)).astype(np.float32)
+    checks = [export.DisabledSafetyCheck.custom_call(name) for name in pybaracuda.jax.TARGETS]
+    program = export.export(
+        jax.jit(lambda g, *y: jax.vjp(pybaracuda.jax.grid_sample, *y)[1](g)),
+        platforms=["cpu", "cuda"],
+        disabled_checks=checks,
+    )(grad, x, grid)
+    with jax.default_device(jax.devices("cpu")[0]):
+        found = export.deserialize(program.serialize()).call(grad, x, grid)
+    for one, other in zip(found, pybaracuda.grid_sample_backward(grad, x, grid), strict=True):
+        assert_same_bits(np.asarray(one), other)

@@ -43,23 +43,44 @@ def test_documented_examples(name: str) -> None:
     )
 
 
-@pytest.mark.parametrize("name", DOCUMENTED)
-@pytest.mark.parametrize("mode", [None, "drop", "fill", "clip", "promise_in_bounds", "enum"])
-@pytest.mark.parametrize("num_segments", [None, 0, 1, 4, 9])
-def test_arguments_of_jax_ops(name: str, mode: Any, num_segments: Any, rng: np.random.Generator) -> None:
+def rows_and_ids(mode: Any, num_segments: Any, rng: np.random.Generator) -> tuple[Any, Any]:
+    """Integers, and ids in order as far as a call takes them."""
     data = rng.integers(-9, 9, (20, 2)).astype(np.int32)
     inside = mode == "promise_in_bounds" or num_segments is None
     if inside and num_segments == 0:
         # The one promise that no id keeps.
         data = data[:0]
     high = num_segments if inside and num_segments else 6
-    ids = np.sort(rng.integers(0 if inside else -2, high, len(data))).astype(np.int32)
+    return data, np.sort(rng.integers(0 if inside else -2, high, len(data))).astype(np.int32)
+
+
+@pytest.mark.parametrize("name", DOCUMENTED)
+@pytest.mark.parametrize("mode", [None, "drop", "fill", "clip", "promise_in_bounds", "enum"])
+def test_arguments_of_jax_ops(name: str, mode: Any, rng: np.random.Generator) -> None:
     given = jax.lax.GatherScatterMode.CLIP if mode == "enum" else mode
-    for is_sorted in (False, True):
-        arguments = (data, ids, num_segments, is_sorted, False, None, given)
-        np.testing.assert_array_equal(getattr(bj, name)(*arguments), getattr(jax.ops, name)(*arguments))
-    bucketed = getattr(bj, name)(data, ids, num_segments, bucket_size=4, unique_indices=False)
-    np.testing.assert_array_equal(bucketed, getattr(bj, name)(data, ids, num_segments))
+
+    def results(module: Any, problem: Any, num_segments: Any) -> list[Any]:
+        function = getattr(module, name)
+        return [function(*problem, num_segments, is_sorted, False, None, given) for is_sorted in (False, True)]
+
+    def bucketed(problem: Any, num_segments: Any) -> Any:
+        return getattr(bj, name)(*problem, num_segments, bucket_size=4, unique_indices=False, mode=given)
+
+    # One program for all of them: compiling is what takes time here.
+    counts = (0, 1, 4, 9)
+    problems = [rows_and_ids(mode, each, rng) for each in counts]
+    program = jax.jit(
+        lambda problems: [
+            (results(bj, each, count), results(jax.ops, each, count), bucketed(each, count))
+            for each, count in zip(problems, counts, strict=True)
+        ]
+    )
+    problem = rows_and_ids(mode, None, rng)
+    without_count = (results(bj, problem, None), results(jax.ops, problem, None), bucketed(problem, None))
+    for ours, theirs, in_buckets in (*program(problems), without_count):
+        for one, other in zip(ours, theirs, strict=True):
+            np.testing.assert_array_equal(one, other)
+        np.testing.assert_array_equal(in_buckets, ours[0])
 
 
 # ---- random problems
@@ -68,9 +89,22 @@ def test_arguments_of_jax_ops(name: str, mode: Any, num_segments: Any, rng: np.r
 def value_and_gradients(function: Callable[..., Any], weights: Any, *x: Any) -> list[Any]:
     def loss(*x: Any) -> Any:
         output = function(*x)
-        return jnp.sum(jnp.where(jnp.isfinite(output), output, 0) * weights)
+        return jnp.sum(jnp.where(jnp.isfinite(output), output, 0) * weights), output
 
-    return [function(*x), *jax.grad(loss, tuple(range(len(x))))(*x)]
+    gradients, output = jax.grad(loss, tuple(range(len(x))), has_aux=True)(*x)
+    return [output, *gradients]
+
+
+def both(ours: Callable[..., Any], theirs: Callable[..., Any], *x: Any) -> Any:
+    """Lists of two functions' results, from one program, since compiling is what takes time here."""
+    return jax.jit(lambda *x: (ours(*x), theirs(*x)))(*x)
+
+
+def compared(ours: Callable[..., Any], theirs: Callable[..., Any], weights: Any, *x: Any) -> None:
+    """Values and gradients of two functions are close."""
+    assert_close(
+        *both(*(lambda w, *x, each=each: value_and_gradients(each, w, *x) for each in (ours, theirs)), weights, *x)
+    )
 
 
 def assert_close(ours: list[Any], theirs: list[Any]) -> None:
@@ -90,7 +124,7 @@ def test_segments_and_their_gradients_are_those_of_jax_ops(name: str, has_ties: 
         def calls(module: Any) -> Callable[..., Any]:
             return lambda x: getattr(module, name)(x, ids, 7)
 
-        assert_close(*(value_and_gradients(calls(module), weights, rows) for module in (bj, jax.ops)))
+        compared(calls(bj), calls(jax.ops), weights, rows)
 
 
 def mean(x: Any, ids: Any, count: int) -> Any:
@@ -122,9 +156,7 @@ def test_segments_that_jax_ops_lacks_are_their_definitions(
         # Every segment has a row: the definitions above have no value for one without.
         ids = rng.permutation(np.concatenate([np.arange(5), rng.integers(0, 5, 25)]))
         weights = rng.standard_normal((30 if name == "softmax" else 5, 2))
-        ours = value_and_gradients(lambda x: getattr(bj, f"segment_{name}")(x, ids, 5), weights, rows)
-        theirs = value_and_gradients(lambda x: definition(x, ids, 5), weights, rows)
-        assert_close(ours, theirs)
+        compared(lambda x: getattr(bj, f"segment_{name}")(x, ids, 5), lambda x: definition(x, ids, 5), weights, rows)
 
 
 MODES = {
@@ -139,15 +171,22 @@ MODES = {
 @pytest.mark.parametrize("mode", MODES)
 def test_padding_and_its_gradient_are_those_of_jax_numpy(mode: str, rng: np.random.Generator) -> None:
     with wide(np.float64):
+        arrays, weights, pads = [], [], []
         for _ in range(5):
-            shape = tuple(rng.integers(2, 6, 3))
-            low, high = (tuple(int(each) for each in rng.integers(0, 9, 3)) for _ in range(2))
-            x = rng.standard_normal(shape)
-            weights = rng.standard_normal([n + a + b for n, a, b in zip(shape, low, high, strict=True)])
-            pads = list(zip(low, high, strict=True))
-            ours = value_and_gradients(lambda x: bj.pad(x, low, high, mode), weights, x)  # noqa: B023
-            theirs = value_and_gradients(lambda x: jnp.pad(x, pads, MODES[mode]), weights, x)  # noqa: B023
-            assert_close(ours, theirs)
+            shape = tuple(rng.integers(3, 6, 2))
+            pads.append([(int(low), int(high)) for low, high in rng.integers(0, 9, (2, 2))])
+            arrays.append(rng.standard_normal(shape))
+            weights.append(rng.standard_normal([n + a + b for n, (a, b) in zip(shape, pads[-1], strict=True)]))
+
+        def every(pad: Any) -> Any:
+            def found(weights: Any, arrays: Any) -> Any:
+                problems = zip(pads, weights, arrays, strict=True)
+                return [one for p, w, x in problems for one in value_and_gradients(lambda y, p=p: pad(y, p), w, x)]
+
+            return found
+
+        ours = every(lambda x, p: bj.pad(x, *zip(*p, strict=True), mode))
+        assert_close(*both(ours, every(lambda x, p: jnp.pad(x, p, MODES[mode])), weights, arrays))
 
 
 def sampled(x: Any, grid: Any) -> Any:
@@ -171,10 +210,16 @@ def test_samples_and_their_gradients_are_their_definition(rng: np.random.Generat
     with wide(np.float64):
         x, grid = rng.standard_normal((2, 3, 5, 6)), rng.uniform(-1.3, 1.3, (2, 4, 7, 2))
         weights = rng.standard_normal((2, 3, 4, 7))
-        assert_close(*(value_and_gradients(each, weights, x, grid) for each in (bj.grid_sample, sampled)))
         tangents = rng.standard_normal(x.shape), rng.standard_normal(grid.shape)
-        moved = [jax.jvp(each, (x, grid), tangents)[1] for each in (bj.grid_sample, sampled)]
-        assert_close([moved[0]], [moved[1]])
+
+        def every(function: Any) -> Any:
+            def found(x: Any, grid: Any) -> Any:
+                moved = jax.jvp(function, (x, grid), tangents)[1]
+                return [*value_and_gradients(function, weights, x, grid), moved]
+
+            return found
+
+        assert_close(*both(every(bj.grid_sample), every(sampled), x, grid))
 
 
 def test_grids_of_maps_are_their_definition(rng: np.random.Generator) -> None:
@@ -185,8 +230,7 @@ def test_grids_of_maps_are_their_definition(rng: np.random.Generator) -> None:
 
     with wide(np.float64):
         theta, weights = rng.standard_normal((3, 2, 3)), rng.standard_normal((3, 4, 5, 2))
-        functions = (lambda t: bj.affine_grid(t, (3, 1, 4, 5)), grids)
-        assert_close(*(value_and_gradients(each, weights, theta) for each in functions))
+        compared(lambda t: bj.affine_grid(t, (3, 1, 4, 5)), grids, weights, theta)
 
 
 def averaged(x: Any, boxes: Any) -> Any:
@@ -208,8 +252,7 @@ def test_bins_and_their_gradient_are_their_definition(rng: np.random.Generator) 
         corners = rng.uniform(1, 3, (4, 2))
         boxes = np.concatenate([rng.integers(0, 2, (4, 1)), corners, corners + rng.uniform(1, 4, (4, 2))], 1)
         weights = rng.standard_normal((4, 3, 2, 2))
-        functions = (lambda y: bj.roi_align(y, boxes, 2, 1.0, 1, True), lambda y: averaged(y, boxes))
-        assert_close(*(value_and_gradients(each, weights, x) for each in functions))
+        compared(lambda y: bj.roi_align(y, boxes, 2, 1.0, 1, True), lambda y: averaged(y, boxes), weights, x)
 
 
 def test_dequantization_and_the_gradient_of_its_scales_are_their_definition(rng: np.random.Generator) -> None:
@@ -217,8 +260,9 @@ def test_dequantization_and_the_gradient_of_its_scales_are_their_definition(rng:
         values = rng.integers(-128, 128, (3, 4, 5)).astype(np.int8)
         scale, zero = rng.standard_normal(4), rng.integers(-9, 9, 4).astype(np.int32)
         weights = rng.standard_normal((3, 4, 5))
-        functions = (
+        compared(
             lambda s: bj.dequantize_per_channel(values, s, zero, 1),
             lambda s: (values.astype(np.float64) - zero[:, None]) * s[:, None],
+            weights,
+            scale,
         )
-        assert_close(*(value_and_gradients(each, weights, scale) for each in functions))

@@ -14,7 +14,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax_cases import CASES, drawn, fixed
+from jax import export
+from jax_cases import CASES, arrays_of, drawn, fixed
 from tolerance import assert_same_bits
 
 import pybaracuda
@@ -39,20 +40,42 @@ def gradient_of_samples(x: Any, grid: Any, weights: Any) -> Any:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_remat_and_value_and_grad_have_the_same_gradient(name: str, rng: np.random.Generator) -> None:
+def test_scan_remat_value_and_grad_and_export_have_the_array_functions_bits(
+    name: str, rng: np.random.Generator
+) -> None:
+    """Each function in one program that is exported for both platforms, read back and called: its values and gradients
+    alone, recomputed, and in a scan over two problems."""
     case, d = CASES[name], fixed(rng)
-    inputs = drawn(case, rng, np.float32)
-    output = case.call(pybaracuda, d, *inputs)
-    weights = rng.standard_normal(output.shape).astype(np.float32)
+    problems = [drawn(case, rng, np.float32) for _ in range(2)]
+    outputs = [case.call(pybaracuda, d, *each) for each in problems]
+    weights = rng.standard_normal(outputs[0].shape).astype(np.float32)
 
     def loss(*x: Any) -> Any:
         result = case.call(bj, d, *x)
-        return jnp.sum(jnp.where(jnp.isfinite(result), result, 0) * weights)
+        return jnp.sum(jnp.where(jnp.isfinite(result), result, 0) * weights), result
 
-    plain = jax.jit(jax.grad(loss))(*inputs)
-    value, again = jax.jit(jax.value_and_grad(jax.checkpoint(loss)))(*inputs)
-    assert np.isfinite(value)
-    assert_same_bits(np.asarray(again), np.asarray(plain))
+    def gradients(function: Any, *x: Any) -> Any:
+        (value, output), found = jax.value_and_grad(function, tuple(range(len(x))), has_aux=True)(*x)
+        return value, output, found
+
+    def program(stacked: Any) -> Any:
+        first = [each[0] for each in stacked]
+        alone = gradients(loss, *first)
+        again = gradients(jax.checkpoint(loss), *first)
+        scanned = jax.lax.scan(lambda carry, x: (carry, gradients(loss, *x)), 0, stacked)[1]
+        return alone, again, scanned
+
+    stacked = [np.stack(each) for each in zip(*problems, strict=True)]
+    blob = exported(program, stacked, platforms=["cpu", "cuda"]).serialize()
+    alone, again, scanned = export.deserialize(blob).call(stacked)
+    assert case.backward is not None
+    for number, (x, y) in enumerate(zip(problems, outputs, strict=True)):
+        wanted = [y, *arrays_of(case.backward(pybaracuda, d, np.where(np.isfinite(y), weights, 0), y, *x))]
+        found = [jax.tree.map(lambda each, n=number: each[n], scanned), *((alone, again) if number == 0 else ())]
+        for value, output, pulled in found:
+            assert np.isfinite(value)
+            for one, other in zip([output, *pulled], wanted, strict=True):
+                assert_same_bits(np.asarray(one), other)
 
 
 def test_scan_and_its_gradient(rng: np.random.Generator) -> None:
@@ -84,8 +107,39 @@ def test_scan_and_its_gradient(rng: np.random.Generator) -> None:
             samples.append(sample)
         return jnp.sum(jnp.stack(samples) ** 2)
 
-    for one, other in zip(scanned, jax.grad(loop, (0, 1))(x, steps), strict=True):
+    for one, other in zip(scanned, jax.jit(jax.grad(loop, (0, 1)))(x, steps), strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_jax_s_switches_for_finding_mistakes(name: str, rng: np.random.Generator) -> None:
+    """Without jit, where every operation is a program; where constants may not come from the host; where promotions are
+    refused; where tracers are watched."""
+    case, d = CASES[name], fixed(rng)
+    inputs = drawn(case, rng, np.float32)
+    output = case.call(pybaracuda, d, *inputs)
+    g = rng.standard_normal(output.shape).astype(np.float32)
+    arrays, d_arrays = jax.device_put((g, *inputs)), type(d)(**jax.device_put(vars(d)))
+
+    def gradients(g: Any, *x: Any) -> Any:
+        output, pull = jax.vjp(lambda *y: case.call(bj, d_arrays, *y), *x)
+        return output, *pull(g)
+
+    assert case.backward is not None
+    wanted = [output, *arrays_of(case.backward(pybaracuda, d, g, output, *inputs))]
+    for mode in (jax.disable_jit(), jax.transfer_guard("disallow")):
+        with mode:
+            found = gradients(*arrays)
+        for one, other in zip(found, wanted, strict=True):
+            assert_same_bits(np.asarray(one), other)
+
+    def everything(g: Any, *x: Any) -> Any:
+        moved = jax.jvp(lambda *y: case.call(bj, d, *y), x, x)
+        return gradients(g, *x), jax.vmap(gradients)(*(each[None] for each in (g, *x))), moved
+
+    with jax.numpy_dtype_promotion("strict"), jax.numpy_rank_promotion("raise"), jax.checking_leaks():
+        text = str(jax.jit(everything).lower(*arrays).as_text())
+    assert "@pybaracuda" in text
 
 
 @pytest.mark.parametrize("operation", ["sum", "max", "softmax"])
@@ -120,10 +174,11 @@ def test_ids_that_a_scan_goes_over(operation: str, rng: np.random.Generator) -> 
 def test_linear_functions_have_hessians_of_zero(rng: np.random.Generator) -> None:
     d = fixed(rng)
     x = rng.standard_normal((5, 2)).astype(np.float32)
-    assert not np.asarray(jax.hessian(lambda y: jnp.sum(bj.pad(y, 2, 2, "reflect")))(x)).any()
+    assert not np.asarray(jax.jit(jax.hessian(lambda y: jnp.sum(bj.pad(y, 2, 2, "reflect"))))(x)).any()
     rows = rng.standard_normal((40, 1)).astype(np.float32)
-    jacobians = [each(lambda y: bj.segment_sum(y, d.ids, 6)[:, 0])(rows)[:, :, 0] for each in (jax.jacfwd, jax.jacrev)]
-    for jacobian in jacobians:
+    modes = (jax.jacfwd, jax.jacrev)
+    jacobians = jax.jit(lambda x: [each(lambda y: bj.segment_sum(y, d.ids, 6)[:, 0])(x)[:, :, 0] for each in modes])
+    for jacobian in jacobians(rows):
         np.testing.assert_array_equal(jacobian, (d.ids[None] == np.arange(6)[:, None]).astype(np.float32))
 
 
@@ -174,33 +229,8 @@ def test_calls_from_many_threads_have_the_same_bits(rng: np.random.Generator) ->
 
 
 def exported(function: Any, *arrays: Any, platforms: Any = None) -> Any:
-    from jax import export
-
-    allowed = [export.DisabledSafetyCheck.custom_call(bj.TARGET)]
+    allowed = [export.DisabledSafetyCheck.custom_call(each) for each in bj.TARGETS]
     return export.export(jax.jit(function), platforms=platforms, disabled_checks=allowed)(*arrays)
-
-
-def test_an_exported_program_runs_in_another_process(tmp_path: Path, rng: np.random.Generator) -> None:
-    arrays = images(rng)
-    program = exported(gradient_of_samples, *arrays, platforms=["cpu", "cuda"])
-    (tmp_path / "program").write_bytes(program.serialize())
-    np.savez(tmp_path / "arrays.npz", *arrays)
-    source = (
-        "import sys, numpy as np\n"
-        "import pybaracuda.jax\n"
-        "from jax import export\n"
-        "arrays = np.load('arrays.npz')\n"
-        "program = export.deserialize(bytearray(open('program', 'rb').read()))\n"
-        "results = program.call(*(arrays[name] for name in arrays.files))\n"
-        "np.savez('results.npz', *map(np.asarray, results))\n"
-    )
-    done = run_in(tmp_path, source)
-    assert done.returncode == 0, done.stderr
-    results = np.load(tmp_path / "results.npz")
-    x, grid, weights = arrays
-    wanted = pybaracuda.grid_sample_backward(weights, x, grid)
-    for name, expected in zip(results.files, wanted, strict=True):
-        assert_same_bits(results[name], expected)
 
 
 def test_an_exported_program_is_the_same_text_and_runs(rng: np.random.Generator) -> None:
@@ -208,19 +238,19 @@ def test_an_exported_program_is_the_same_text_and_runs(rng: np.random.Generator)
     # Equal texts: what a program holds of a call follows from the problem, no address is among it.
     first, second = (exported(gradient_of_samples, *arrays, platforms=["cpu", "cuda"]) for _ in range(2))
     assert first.mlir_module() == second.mlir_module()
-    assert first.mlir_module().count(f"@{bj.TARGET}(") == 1
+    assert first.mlir_module().count(f"@{bj.TARGET}") == 1
     x, grid, weights = arrays
     for result, expected in zip(first.call(*arrays), pybaracuda.grid_sample_backward(weights, x, grid), strict=True):
         assert_same_bits(np.asarray(result), expected)
 
 
-def run_in(folder: Path, source: str, **variables: str) -> subprocess.CompletedProcess[str]:
+def run_in(folder: Path, source: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     paths = [str(Path(pybaracuda.__file__).parents[1]), *filter(None, [os.environ.get("PYTHONPATH")])]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "JAX_PLATFORMS": "cpu"}
     return subprocess.run(
-        [sys.executable, "-c", source],
+        [sys.executable, "-c", source, *arguments],
         cwd=folder,
-        env={**environment, **variables},
+        env=environment,
         capture_output=True,
         text=True,
         timeout=300,
@@ -228,29 +258,66 @@ def run_in(folder: Path, source: str, **variables: str) -> subprocess.CompletedP
     )
 
 
-def test_the_persistent_cache_answers_a_second_process(tmp_path: Path) -> None:
-    source = (
-        "import jax, numpy as np, logging\n"
-        "import pybaracuda.jax as bj\n"
-        "jax.config.update('jax_compilation_cache_dir', 'cache')\n"
-        "jax.config.update('jax_persistent_cache_min_compile_time_secs', 0)\n"
-        "jax.config.update('jax_persistent_cache_min_entry_size_bytes', -1)\n"
-        "hits = []\n"
-        "def count(name, **_): hits.extend([name] if 'cache_hits' in name else [])\n"
-        "jax.monitoring.register_event_listener(count)\n"
-        "x = np.arange(12, dtype=np.float32).reshape(3, 4)\n"
-        "program = jax.jit(lambda y: bj.pad(y, (1, 2), (3, 0), 'reflect') + 0)\n"
-        "print(len(hits), np.asarray(program(x)).tobytes().hex(), len(hits))\n"
-    )
-    first, second = (run_in(tmp_path, source) for _ in range(2))
-    assert first.returncode == 0, first.stderr
-    assert second.returncode == 0, second.stderr
-    hits = [int(done.stdout.split()[-1]) for done in (first, second)]
-    assert hits[0] == 0
-    assert hits[1] > 0
-    assert first.stdout.split()[1] == second.stdout.split()[1]
-    expected = pybaracuda.pad(np.arange(12, dtype=np.float32).reshape(3, 4), (1, 2), (3, 0), "reflect")
-    assert second.stdout.split()[1] == expected.tobytes().hex()
+# What a process of its own does: sees that nothing of JAX is patched, compiles every function and its gradient in one
+# program through the persistent cache, and calls an exported program.
+OTHER_PROCESS = """
+import hashlib, sys
+import jax, jax.numpy, jax.ops, numpy as np
+from jax import export
+
+modules = jax, jax.numpy, jax.ops, jax.lax
+before = [(each, name, getattr(each, name)) for each in modules for name in dir(each)]
+import pybaracuda.jax as bj
+assert len(before) > 100 and all(getattr(each, name) is held for each, name, held in before)
+
+jax.config.update("jax_compilation_cache_dir", "cache")
+jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
+jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+hits = []
+jax.monitoring.register_event_listener(lambda name, **_: hits.extend([name] if "cache_hits" in name else []))
+
+sys.path.append(sys.argv[1])
+from jax_cases import CASES, drawn, fixed
+
+rng = np.random.default_rng(5)
+cases = [(case, fixed(rng), drawn(case, rng, np.float32)) for case in CASES.values()]
+
+def every(*inputs):
+    found = []
+    for (case, d, _), x in zip(cases, inputs):
+        output, pull = jax.vjp(lambda *y: case.call(bj, d, *y), *x)
+        found += [output, *pull(output)]
+    return found
+
+assert not hits
+results = jax.jit(every)(*(x for _, _, x in cases))
+num_hits = len(hits)
+digest = hashlib.sha256(b"".join(np.asarray(each).tobytes() for each in results)).hexdigest()
+print(digest, num_hits)
+
+arrays = np.load("arrays.npz")
+program = export.deserialize(bytearray(open("program", "rb").read()))
+np.savez("results.npz", *map(np.asarray, program.call(*(arrays[name] for name in arrays.files))))
+"""
+
+
+def test_other_processes_take_programs_from_the_cache_and_from_files(tmp_path: Path, rng: np.random.Generator) -> None:
+    x, grid, weights = images(rng)
+    program = exported(gradient_of_samples, x, grid, weights, platforms=["cpu", "cuda"])
+    (tmp_path / "program").write_bytes(program.serialize())
+    np.savez(tmp_path / "arrays.npz", x, grid, weights)
+    said = []
+    for _ in range(2):
+        done = run_in(tmp_path, OTHER_PROCESS, str(ROOT / "tests"))
+        assert done.returncode == 0, done.stderr[-3000:]
+        said.append(done.stdout.split())
+        results = np.load(tmp_path / "results.npz")
+        for name, expected in zip(results.files, pybaracuda.grid_sample_backward(weights, x, grid), strict=True):
+            assert_same_bits(results[name], expected)
+    # The second had every program from the cache, and the same bits.
+    assert int(said[0][1]) == 0
+    assert int(said[1][1]) > 0
+    assert said[0][0] == said[1][0]
 
 
 def test_producers_and_consumers_in_other_layouts(rng: np.random.Generator) -> None:
@@ -294,6 +361,21 @@ def test_producers_and_consumers_in_other_layouts(rng: np.random.Generator) -> N
         (lambda x: bj.segment_max(x, jnp.zeros(2, int), 2, ties="last"), ValueError, "ties is 'last'"),
         (lambda x: bj.segment_csr(x, jnp.zeros(2, int), "median"), ValueError, "reduce is 'median'"),
         (lambda x: bj.segment_csr(x, jnp.zeros((2, 2), int)), ValueError, "offsets has shape"),
+        (lambda x: bj.roi_pool(x, jnp.zeros((3, 4)), 2), ValueError, "boxes has shape"),
+        (lambda x: bj.roi_pool(x.astype(int), jnp.zeros((3, 5)), 2), TypeError, "input has dtype int32"),
+        (lambda x: bj.gather_csr(x, jnp.zeros(7, int), 4), ValueError, "input has shape .* wanted .6, 3, 6, 7."),
+        (lambda x: bj.gather_csr(x, jnp.zeros(3, int), -1), pybaracuda.InvalidProblemError, "num_rows is -1"),
+        (lambda x: bj.segment_gather(x, jnp.zeros(3)), TypeError, "segment_ids has dtype float32"),
+        (
+            lambda x: bj.segment_mean(x.astype(int), jnp.zeros(2, int), 2),
+            pybaracuda.UnsupportedError,
+            "int32, which is not wired yet",
+        ),
+        (lambda x: bj.segment_softmax(x, jnp.zeros((2, 2), int), 2), ValueError, "segment_ids has shape"),
+        (lambda x: bj.segment_logsumexp(x, jnp.zeros(2, int), 2, empty_value="a"), TypeError, "empty_value: wanted"),
+        (lambda x: bj.segment_min(x, jnp.zeros(2, int), 2, mode="wrong"), ValueError, "Unknown gather mode"),
+        (lambda x: bj.segment_prod(x, jnp.zeros(2, int), 2.5), TypeError, "num_segments: wanted an int"),
+        (lambda x: bj.segment_csr(x, jnp.zeros(2, int), "sum", return_arg=True), ValueError, "sum has no rows"),
         (lambda x: bj.dequantize_per_channel(x, x, x, 0), TypeError, "input has dtype float32"),
         (lambda x: bj.dequantize_per_channel(x, x, x, 7), ValueError, "axis is 7"),
     ],
@@ -310,26 +392,53 @@ def test_traced_ids_need_a_number_of_segments() -> None:
         jax.jit(lambda ids: bj.segment_sum(jnp.ones(3), ids))(jnp.zeros(3, int))
 
 
-def test_array_functions_name_this_module_to_a_tracer() -> None:
-    with pytest.raises(TypeError, match=r"use pybaracuda\.jax"):
-        jax.jit(lambda x: pybaracuda.pad(x, 1, 1))(jnp.ones((2, 3)))
+class Called:
+    """The package, which remembers what was called of it."""
+
+    def __init__(self, names: set[str]) -> None:
+        self.names = names
+
+    def __getattr__(self, name: str) -> Any:
+        self.names.add(name)
+        return getattr(pybaracuda, name)
 
 
-def test_nothing_of_jax_is_patched(rng: np.random.Generator) -> None:
-    source = (
-        "import jax, jax.numpy, jax.ops\n"
-        "modules = jax, jax.numpy, jax.ops, jax.lax\n"
-        "before = [(each, name, getattr(each, name)) for each in modules for name in dir(each)]\n"
-        "import pybaracuda.jax\n"
-        "assert len(before) > 100 and all(getattr(each, name) is held for each, name, held in before)\n"
-    )
-    done = run_in(ROOT, source)
-    assert done.returncode == 0, done.stderr
+NOT_OF_ARRAYS = {
+    *("backend_available", "backend_problem", "check", "cmake_dir", "include_dir", "last_path", "library_path", "raw"),
+}
+
+
+def test_every_array_function_names_this_module_to_a_tracer(rng: np.random.Generator) -> None:
+    names: set[str] = set()
+    module, d = Called(names), fixed(rng)
+    ones = np.ones((40, 2), np.float32)
+
+    def refused(call: Any, *x: Any) -> None:
+        with pytest.raises(TypeError, match=r"a JAX tracer has no data; use pybaracuda\.jax"):
+            jax.jit(call)(*x)
+
+    for case in CASES.values():
+        inputs = drawn(case, rng, np.float32)
+        output = case.call(pybaracuda, d, *inputs)
+        refused(lambda *x, case=case: case.call(module, d, *x), *inputs)
+        assert case.backward is not None
+        refused(lambda g, *x, case=case, y=output: case.backward(module, d, g, y, *x), output, *inputs)
+    # One operand alone is traced.
+    x, grid = drawn(CASES["grid_sample"], rng, np.float32)
+    refused(lambda g: module.grid_sample_backward(g, x, grid), np.ones((2, 3, 4, 5), np.float32))
+    refused(lambda g: module.grid_sample_backward(np.ones((2, 3, 4, 5), np.float32), x, g), grid)
+    refused(lambda y: module.unsorted_segment_max(y, d.ids, 6), ones)
+    refused(lambda i: module.unsorted_segment_max(ones, i, 6), d.ids)
+    refused(lambda g: module.unsorted_segment_max_backward(g, ones, d.ids), np.ones((6, 2), np.float32))
+    refused(lambda i: module.segment_sum(ones, i, 6), d.ids)
+    refused(lambda i: module.segment_csr(ones, i), d.offsets)
+    refused(lambda b: module.roi_align(x, b, 2), d.boxes)
+    refused(lambda s: module.dequantize_per_channel_backward(np.ones((3, 4, 5), np.float32), s, 1), np.ones(4))
+    every = {each for each in pybaracuda.__all__ if each[0].islower()}
+    assert names == every - NOT_OF_ARRAYS
 
 
 def test_a_symbolic_size_is_refused() -> None:
-    from jax import export
-
     shape = export.symbolic_shape("b, 3")
     with pytest.raises(Exception, match=r"wanted|integer|int"):
         exported(lambda x: bj.pad(x, 1, 1), jax.ShapeDtypeStruct(shape, np.float32))

@@ -2,14 +2,14 @@
 """Models that are trained twice on these operators end with the same weights: a spatial transformer, a graph attention
 network.
 
-With optax's Adam where optax is installed, else with one written here.
+With flax and optax where they are installed, and with layers and an optimizer written here.
 """
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Callable, Iterator
-from typing import Any
+from importlib.util import find_spec
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -22,6 +22,9 @@ import pybaracuda.jax as bj
 
 NUM_STEPS = 25
 Loss = Callable[[Any, Any], Any]
+# Without flax there is no such model; that is no skip.
+WAYS = ["own", *(["flax"] if find_spec("flax") and find_spec("optax") else [])]
+WAY = pytest.mark.parametrize("way", WAYS)
 
 
 @pytest.fixture(params=["cpu", "cuda"], autouse=True)
@@ -32,25 +35,25 @@ def device(request: pytest.FixtureRequest) -> Iterator[str]:
         yield request.param
 
 
-def adam(rate: float) -> tuple[Callable[[Any], Any], Callable[[Any, Any, Any], tuple[Any, Any]]]:
-    """What begins an optimizer's state, and what makes of gradients, state and weights the next two."""
-    if importlib.util.find_spec("optax"):
-        import optax
+class Model(NamedTuple):
+    """Dense layers by names: `apply(weights, name, x)`; `state(weights)` begins a training, of which `update(state,
+    gradients)` is a step and `weights_of(state)` the weights."""
 
-        optimizer = optax.adam(rate)
+    weights: Any
+    apply: Callable[[Any, str, Any], Any]
+    state: Callable[[Any], Any]
+    update: Callable[[Any, Any], Any]
+    weights_of: Callable[[Any], Any]
 
-        def update(gradients: Any, state: Any, weights: Any) -> tuple[Any, Any]:
-            changes, state = optimizer.update(gradients, state, weights)
-            return optax.apply_updates(weights, changes), state
 
-        return optimizer.init, update
+def own_model(rng: np.random.Generator, sizes: dict[str, tuple[int, int]], rate: float) -> Model:
+    weights = {
+        name: {"kernel": (rng.standard_normal(size) / np.sqrt(size[0])).astype(np.float32), "bias": np.zeros(size[1])}
+        for name, size in sizes.items()
+    }
 
-    def first(weights: Any) -> Any:
-        zeros = jax.tree.map(jnp.zeros_like, weights)
-        return zeros, zeros, jnp.zeros(())
-
-    def next_of(gradients: Any, state: Any, weights: Any) -> tuple[Any, Any]:
-        means, squares, count = state
+    def adam(state: Any, gradients: Any) -> Any:
+        weights, means, squares, count = state
         count = count + 1
         means = jax.tree.map(lambda m, g: 0.9 * m + 0.1 * g, means, gradients)
         squares = jax.tree.map(lambda s, g: 0.999 * s + 0.001 * g * g, squares, gradients)
@@ -58,29 +61,65 @@ def adam(rate: float) -> tuple[Callable[[Any], Any], Callable[[Any, Any, Any], t
         def moved(weight: Any, m: Any, s: Any) -> Any:
             return weight - rate * (m / (1 - 0.9**count)) / (jnp.sqrt(s / (1 - 0.999**count)) + 1e-8)
 
-        return jax.tree.map(moved, weights, means, squares), (means, squares, count)
+        return jax.tree.map(moved, weights, means, squares), means, squares, count
 
-    return first, next_of
+    def first(weights: Any) -> Any:
+        zeros = jax.tree.map(jnp.zeros_like, weights)
+        return weights, zeros, zeros, jnp.zeros(())
+
+    def apply(weights: Any, name: str, x: Any) -> Any:
+        return x @ weights[name]["kernel"] + weights[name]["bias"]
+
+    return Model(jax.tree.map(jnp.float32, weights), apply, first, adam, lambda state: state[0])
 
 
-def trained(loss: Loss, weights: Any, batches: Any, rate: float = 0.02) -> tuple[Any, Any]:
+def flax_model(rng: np.random.Generator, sizes: dict[str, tuple[int, int]], rate: float) -> Model:
+    import optax
+    from flax import linen
+    from flax.training.train_state import TrainState
+
+    class Layers(linen.Module):
+        @linen.compact
+        def __call__(self, x: Any, name: str) -> Any:
+            return linen.Dense(sizes[name][1], name=name)(x)
+
+    module = Layers()
+    key = jax.random.key(int(rng.integers(2**31)))
+    weights: dict[str, Any] = {}
+    for name, (width, _) in sizes.items():
+        weights |= module.init(key, jnp.zeros((1, width)), name)["params"]
+
+    def first(weights: Any) -> Any:
+        return TrainState.create(apply_fn=module.apply, params=weights, tx=optax.adam(rate))
+
+    def apply(weights: Any, name: str, x: Any) -> Any:
+        return module.apply({"params": weights}, x, name)
+
+    return Model(
+        weights, apply, first, lambda state, grads: state.apply_gradients(grads=grads), lambda state: state.params
+    )
+
+
+def model_of(way: str, rng: np.random.Generator, sizes: dict[str, tuple[int, int]], rate: float = 0.02) -> Model:
+    return (flax_model if way == "flax" else own_model)(rng, sizes, rate)
+
+
+def trained(model: Model, loss: Loss, batches: Any) -> tuple[Any, Any]:
     """The weights after all steps, and what the loss was at each."""
-    first, update = adam(rate)
 
-    def step(carry: Any, batch: Any) -> Any:
-        weights, state = carry
-        value, gradients = jax.value_and_grad(loss)(weights, batch)
-        return update(gradients, state, weights), value
+    def step(state: Any, batch: Any) -> Any:
+        value, gradients = jax.value_and_grad(loss)(model.weights_of(state), batch)
+        return model.update(state, gradients), value
 
-    (weights, _), values = jax.jit(lambda w, s, b: jax.lax.scan(step, (w, s), b))(weights, first(weights), batches)
-    return weights, values
+    state, values = jax.jit(lambda s, b: jax.lax.scan(step, s, b))(model.state(model.weights), batches)
+    return model.weights_of(state), values
 
 
-def assert_trained_twice(loss: Loss, weights: Any, batches: Any, rate: float = 0.02) -> None:
+def assert_trained_twice(model: Model, loss: Loss, batches: Any) -> None:
     results = []
     for _ in range(2):
         jax.clear_caches()  # compiled anew
-        results.append(trained(loss, weights, batches, rate))
+        results.append(trained(model, loss, batches))
     values = np.asarray(results[0][1])
     assert np.isfinite(values).all()
     assert values[-5:].mean() < 0.7 * values[:5].mean()
@@ -88,11 +127,8 @@ def assert_trained_twice(loss: Loss, weights: Any, batches: Any, rate: float = 0
         assert_same_bits(np.asarray(one), np.asarray(other))
 
 
-def dense(rng: np.random.Generator, inputs: int, outputs: int) -> Any:
-    return (rng.standard_normal((inputs, outputs)) / np.sqrt(inputs)).astype(np.float32)
-
-
-def test_spatial_transformer(rng: np.random.Generator) -> None:
+@WAY
+def test_spatial_transformer(way: str, rng: np.random.Generator) -> None:
     """Images that are shifted by a network until they look like one of which they are shifted copies."""
     y, x = np.mgrid[-1:1:24j, -1:1:24j].astype(np.float32)
     target = np.exp(-8 * (x**2 + y**2)) * np.sign(np.sin(6 * x))
@@ -100,19 +136,23 @@ def test_spatial_transformer(rng: np.random.Generator) -> None:
     moved_x, moved_y = x + shifts[:, :, 0], y + shifts[:, :, 1]
     images = (np.exp(-8 * (moved_x**2 + moved_y**2)) * np.sign(np.sin(6 * moved_x)))[:, :, None].astype(np.float32)
     start = np.array([1, 0, 0, 0, 1, 0], np.float32)
-    weights = {"in": dense(rng, 24 * 24, 32), "out": 0.01 * dense(rng, 32, 6), "start": start}
+    model = model_of(way, rng, {"in": (24 * 24, 32), "out": (32, 6)}, rate=0.003)
+    # The first maps are close to the identity.
+    weights = model.weights | {"out": jax.tree.map(lambda each: 0.01 * each, model.weights["out"])}
+    model = model._replace(weights=weights)
 
     def loss(weights: Any, batch: Any) -> Any:
-        hidden = jnp.tanh(batch.reshape(len(batch), -1) @ weights["in"])
-        theta = (hidden @ weights["out"] + weights["start"]).reshape(-1, 2, 3)
+        hidden = jnp.tanh(model.apply(weights, "in", batch.reshape(len(batch), -1)))
+        theta = (model.apply(weights, "out", hidden) + start).reshape(-1, 2, 3)
         padded = bj.pad(batch, (0, 0, 4, 4), (0, 0, 4, 4), "replicate")
         aligned = bj.grid_sample(padded, bj.affine_grid(theta, (len(batch), 1, 24, 24)) * (24 / 32))
         return jnp.mean((aligned[:, 0] - target) ** 2)
 
-    assert_trained_twice(loss, weights, images, rate=0.003)
+    assert_trained_twice(model, loss, images)
 
 
-def test_graph_attention_network(rng: np.random.Generator) -> None:
+@WAY
+def test_graph_attention_network(way: str, rng: np.random.Generator) -> None:
     """Nodes that learn, from noisy neighbours, to which of four groups they belong."""
     num_nodes, num_edges, width = 120, 900, 16
     groups = rng.integers(0, 4, num_nodes)
@@ -121,22 +161,18 @@ def test_graph_attention_network(rng: np.random.Generator) -> None:
     is_kept = (groups[ends[:, 0]] == groups[ends[:, 1]]) | (rng.random(len(ends)) < 0.1)
     source, into = ends[is_kept][:num_edges].T.astype(np.int32)
     features = (np.eye(4)[groups] + rng.standard_normal((num_nodes, 4))).astype(np.float32)
-    weights = {
-        "in": dense(rng, 4, width),
-        "score": dense(rng, 2 * width, 2),
-        "out": dense(rng, 2 * width, 4),
-    }
+    model = model_of(way, rng, {"in": (4, width), "score": (2 * width, 2), "out": (2 * width, 4)})
     noise = 0.3 * rng.standard_normal((NUM_STEPS, num_nodes, 4)).astype(np.float32)
 
     def loss(weights: Any, noise: Any) -> Any:
-        nodes = (features + noise) @ weights["in"]
+        nodes = model.apply(weights, "in", features + noise)
         rows = bj.segment_gather(nodes, source)
         pairs = jnp.concatenate([rows, bj.segment_gather(nodes, into)], 1)
-        attention = bj.segment_softmax(jax.nn.leaky_relu(pairs @ weights["score"]), into, num_nodes)
+        attention = bj.segment_softmax(jax.nn.leaky_relu(model.apply(weights, "score", pairs)), into, num_nodes)
         messages = (attention[:, :, None] * rows[:, None]).reshape(len(rows), -1)
         heads = bj.segment_sum(messages, into, num_nodes)
         peaks = bj.segment_max(rows, into, num_nodes, empty_value=0)
-        logits = jnp.tanh(heads) @ weights["out"] + 0.1 * peaks[:, :4]
+        logits = model.apply(weights, "out", jnp.tanh(heads)) + 0.1 * peaks[:, :4]
         return -jnp.mean(jax.nn.log_softmax(logits)[jnp.arange(num_nodes), groups])
 
-    assert_trained_twice(loss, weights, noise)
+    assert_trained_twice(model, loss, noise)

@@ -23,6 +23,7 @@ if not available("torch"):
 
 import torch
 from torch.nn import functional
+from torch_calls import Hits, fresh, ours, same
 
 import pybaracuda
 import pybaracuda.torch
@@ -44,34 +45,6 @@ def nothing_installed() -> Iterator[None]:
     yield
     pybaracuda.torch.uninstall()
     torch.use_deterministic_algorithms(False)
-
-
-def ours(operator: str) -> int:
-    """How many calls of an operator our kernels have done."""
-    return sum(line.ours for line in pybaracuda.torch.report().lines if line.operator == operator)
-
-
-class Hits:
-    """Asserts that calls of operators went to our kernels within the block."""
-
-    def __init__(self, *operators: str) -> None:
-        self._operators = operators
-
-    def __enter__(self) -> None:
-        self._before = {name: ours(name) for name in self._operators}
-
-    def __exit__(self, *raised: object) -> None:
-        if raised[0] is None:
-            for name, before in self._before.items():
-                assert ours(name) > before, f"{name} was not ours: {pybaracuda.torch.report()}"
-
-
-def fresh(rng: np.random.Generator, shape: tuple[int, ...], dtype: Any, device: str) -> Any:
-    return torch.from_numpy(rng.standard_normal(shape)).to(dtype).to(device)
-
-
-def same(one: Any, other: Any) -> bool:
-    return one.dtype == other.dtype and one.shape == other.shape and bool(torch.equal(one, other))
 
 
 def check_rows(
@@ -166,12 +139,16 @@ def test_index_put(axis: int, shape: tuple[int, ...], dtype: Any, device: str, r
     values = fresh(rng, (*shape, 6, 3) if axis == 0 else (6, *shape, 3), dtype, device)
     indices = (index,) if axis == 0 else (slice(None), index)
 
-    def call(given: Any, values: Any) -> Any:
-        result = given.clone()
-        torch.ops.aten.index_put_(result, [None] * axis + [index], values, True)
-        return result
+    named = [None] * axis + [index]
 
-    check_rows(call, "aten::_index_put_impl_", [given, values], dtype, 21, 8.0)
+    def call(given: Any, values: Any) -> Any:
+        return torch.ops.aten.index_put(given, named, values, True)
+
+    def in_place(given: Any, values: Any) -> Any:
+        return torch.ops.aten.index_put_(given.clone(), named, values, True)
+
+    check_rows(call, "aten::index_put", [given, values], dtype, 21, 8.0)
+    check_rows(in_place, "aten::_index_put_impl_", [given, values], dtype, 21, 8.0)
 
     def gradient(given: Any, weights: Any) -> Any:
         leaf = given.clone().requires_grad_()

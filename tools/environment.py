@@ -76,11 +76,10 @@ def set_up(options: Options) -> Environment:
             say(f"{error}\nCUDA does not work with this machine's compiler: building the CPU library alone")
             cuda = choose_cuda(environment, "OFF")
             configure(environment, folder, cuda, options.definitions)
-        libraries = ("kernels_cpu", "kernels") if cuda.enabled else ("kernels_cpu",)
         # The compiler waits for no download: what Python needs is installed beside it.
         with ThreadPoolExecutor(1) as beside:
             installed = beside.submit(install_sets, environment, sets, silent=True)
-            build(environment, folder, options.targets or (() if options.native_tests else libraries))
+            build(environment, folder, options.targets or (() if options.native_tests else ("python_package",)))
             installed.result()
         if options.install:
             install_component(environment, folder, ROOT)

@@ -8,6 +8,7 @@ import re
 from pathlib import Path
 
 from benchmarks.pytorch import render as pytorch
+from benchmarks.xla import render as xla
 
 from . import plot, report, results
 from .results import Result
@@ -15,7 +16,7 @@ from .results import Result
 BEGIN, END = "<!-- benchmark-begin -->", "<!-- benchmark-end -->"
 _FOLDER = "benchmarks"
 # How many rows the README shows.
-_README_ROWS = 4
+_README_ROWS = 6
 _NOTHING = "No measurement is committed yet."
 
 
@@ -80,7 +81,8 @@ def with_part(text: str, part: str) -> str:
 
 
 def render(root: Path) -> None:
-    """Write README.md's part, benchmarks/README.md, benchmarks/roofline.png, and what was measured through PyTorch."""
+    """Write README.md's part, benchmarks/README.md and benchmarks/roofline.png, and what was measured through PyTorch
+    and in JAX's programs."""
     readme = root / "README.md"
     readme.write_text(with_part(readme.read_text(encoding="utf-8"), readme_part(root)), encoding="utf-8")
     (root / _FOLDER / "README.md").write_text(whole_page(root), encoding="utf-8")
@@ -88,3 +90,4 @@ def render(root: Path) -> None:
     if source is not None:
         plot.draw(source[0], root / _FOLDER / "roofline.png", {"Source": source[1]})
     pytorch.render(root)
+    xla.render(root)

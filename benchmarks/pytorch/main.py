@@ -71,6 +71,8 @@ class WorkerProcess:
             command = [sys.executable, str(_START), "--worker", json.dumps(self._work)]
             # What cuBLAS is asked for with the flag, and here without it, too.
             environ = {"CUBLAS_WORKSPACE_CONFIG": ":4096:8", **os.environ}
+            # With --cpu every row shows our kernels, also where an installation leaves the call to PyTorch's.
+            environ["PYBARACUDA_TORCH_CPU"] = "always"
             self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environ)
         assert self._process.stdin is not None
         assert self._process.stdout is not None

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The checks that every C function makes of its operands and its workspace, whatever the operator; no kernels.
+// What every C function does around its operator: the checks of operands and workspace, scratch, the float environment.
 #include "core/entry.h"
+
+#include "core/float_environment.h"
 
 namespace baracuda {
 namespace {
@@ -59,6 +61,8 @@ bool every_output_is_empty(const Operands& operands) {
   return true;
 }
 
+namespace {
+
 Status check_workspace(const void* workspace, size_t bytes, size_t needed) {
   if (workspace == nullptr) {
     if (bytes == 0) return Status::kOk;
@@ -73,6 +77,34 @@ Status check_workspace(const void* workspace, size_t bytes, size_t needed) {
     return fail(Status::kWorkspaceTooSmall, "workspace has %zu bytes; wanted %zu", bytes, needed);
   }
   return Status::kOk;
+}
+
+}  // namespace
+
+Status launch_with_workspace(const WorkspaceRequest& request, Stream stream, LaunchChecked launch, const void* call) {
+  const bool is_given = request.workspace != nullptr;
+  const bool is_frozen_size = is_given && request.least <= request.bytes && request.bytes < request.needed;
+  BARACUDA_RETURN_IF_FAILED(
+      check_workspace(request.workspace, request.bytes, is_frozen_size ? request.least : request.needed));
+  LaunchScope scope;
+  BARACUDA_RETURN_IF_FAILED(scope.enter(stream));
+  if ((is_given && !is_frozen_size) || request.needed == 0) return launch(call, request.workspace, stream);
+  Scratch scratch;  // after a failed launch it gives its memory back in silence: the text is the launch's
+  BARACUDA_RETURN_IF_FAILED(scratch.acquire(request.needed, stream));
+  BARACUDA_RETURN_IF_FAILED(launch(call, scratch.pointer(), stream));
+  return scratch.release();
+}
+
+int32_t answer(const char* symbol, Status (*part)(const void* block), const void* block) {
+  begin_call(symbol);
+  const ScopedFloatEnvironment environment;
+  return static_cast<int32_t>(part(block));
+}
+
+size_t answer(const char* symbol, size_t (*part)(const void* block), const void* block) {
+  begin_call(symbol);
+  const ScopedFloatEnvironment environment;
+  return part(block);
 }
 
 }  // namespace baracuda

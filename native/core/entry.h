@@ -17,7 +17,6 @@
 
 #include "core/backend.h"
 #include "core/checked.h"
-#include "core/float_environment.h"
 #include "core/paths.h"
 #include "core/status.h"
 
@@ -58,8 +57,8 @@ Buffers buffers_of(Voids*... pointers) {
   return Buffers{Untyped<Voids>{pointers}...};
 }
 
-// The checks are the same code for every operator and stand in entry.cc: a copy of them in each C function that runs an
-// operator was a third of the time that it took to compile.
+// What is the same for every operator stands in entry.cc: copies of it in each C function were most of the time that it
+// took to compile.
 
 // Status 2 for a null pointer to elements, status 1 for one that is not aligned to them.
 Status check_operands(const Operands& operands);
@@ -69,7 +68,18 @@ Status check_overlap(const Operands& operands);
 
 bool every_output_is_empty(const Operands& operands);
 
-Status check_workspace(const void* workspace, size_t bytes, size_t needed);
+// A caller's workspace, which may be none, and how many bytes a call needs; from `least` on a smaller one is taken for
+// none.
+struct WorkspaceRequest {
+  void* workspace;
+  size_t bytes;
+  size_t needed;
+  size_t least;
+};
+
+// Checks the workspace, takes scratch where the caller gave none, and launches on the stream.
+using LaunchChecked = Status (*)(const void* call, void* workspace, Stream stream);
+Status launch_with_workspace(const WorkspaceRequest& request, Stream stream, LaunchChecked launch, const void* call);
 
 template <class Op>
 auto least_workspace(const typename Op::Problem& problem, size_t, int) -> decltype(Op::least_workspace(problem)) {
@@ -90,8 +100,22 @@ Status check_overlap(const typename Op::Problem&, const Operands& operands, cons
   return check_overlap(operands);
 }
 
+// A call of which nothing but the launch is left.
 template <class Op>
-Status run_checked(const typename Op::Arguments& arguments) {
+struct Checked {
+  const typename Op::Problem& problem;
+  const typename Op::Arguments& arguments;
+
+  static Status launch(const void* call, void* workspace, Stream stream) {
+    const Checked& self = *static_cast<const Checked*>(call);
+    return Op::launch(self.problem, self.arguments, workspace, stream);
+  }
+};
+
+// `arguments` is an Op::Arguments, laid out as a C struct.
+template <class Op>
+Status run_checked(const void* block) {
+  const typename Op::Arguments& arguments = *static_cast<const typename Op::Arguments*>(block);
   typename Op::Problem problem;
   BARACUDA_RETURN_IF_FAILED(Op::make_problem(arguments, &problem));
   const Operands operands = Op::operands(problem, arguments);
@@ -102,50 +126,47 @@ Status run_checked(const typename Op::Arguments& arguments) {
   BARACUDA_RETURN_IF_FAILED(check_operands(operands));
   BARACUDA_RETURN_IF_FAILED(check_overlap<Op>(problem, operands, arguments, 0));
   const size_t needed = Op::workspace_size(problem);
-  const size_t least = least_workspace<Op>(problem, needed, 0);
-  const size_t given = arguments.workspace_bytes;
-  const bool is_frozen_size = arguments.workspace != nullptr && least <= given && given < needed;
-  BARACUDA_RETURN_IF_FAILED(
-      check_workspace(arguments.workspace, arguments.workspace_bytes, is_frozen_size ? least : needed));
-  LaunchScope scope;
-  BARACUDA_RETURN_IF_FAILED(scope.enter(arguments.stream));
-  if ((arguments.workspace != nullptr && !is_frozen_size) || needed == 0) {
-    return Op::launch(problem, arguments, arguments.workspace, arguments.stream);
-  }
-  Scratch scratch;  // after a failed launch it gives its memory back in silence: the text is the launch's
-  BARACUDA_RETURN_IF_FAILED(scratch.acquire(needed, arguments.stream));
-  BARACUDA_RETURN_IF_FAILED(Op::launch(problem, arguments, scratch.pointer(), arguments.stream));
-  return scratch.release();
+  const WorkspaceRequest request{arguments.workspace, arguments.workspace_bytes, needed,
+                                 least_workspace<Op>(problem, needed, 0)};
+  const Checked<Op> call{problem, arguments};
+  return launch_with_workspace(request, arguments.stream, Checked<Op>::launch, &call);
 }
+
+template <class Op>
+Status check_problem(const void* block) {
+  typename Op::Problem problem;
+  return Op::make_problem(*static_cast<const typename Op::Arguments*>(block), &problem);
+}
+
+template <class Op>
+size_t needed_workspace(const void* block) {
+  typename Op::Problem problem;
+  const Status status = Op::make_problem(*static_cast<const typename Op::Arguments*>(block), &problem);
+  return status == Status::kOk ? Op::workspace_size(problem) : 0;
+}
+
+// A part of an operator within its C function: with the symbol for messages, in the library's float environment.
+int32_t answer(const char* symbol, Status (*part)(const void* block), const void* block);
+size_t answer(const char* symbol, size_t (*part)(const void* block), const void* block);
 
 template <class Op>
 int32_t run(const char* symbol, const typename Op::Arguments& arguments) {
-  begin_call(symbol);
-  const ScopedFloatEnvironment environment;
-  return static_cast<int32_t>(run_checked<Op>(arguments));
+  return answer(symbol, run_checked<Op>, &arguments);
 }
 
-// `arguments` is an Op::Arguments, laid out as a C struct.
 template <class Op>
 int32_t run_packed(const char* symbol, const void* arguments) {
-  return run<Op>(symbol, *static_cast<const typename Op::Arguments*>(arguments));
+  return answer(symbol, run_checked<Op>, arguments);
 }
 
 template <class Op>
 int32_t can_implement(const char* symbol, const typename Op::Arguments& arguments) {
-  begin_call(symbol);
-  const ScopedFloatEnvironment environment;
-  typename Op::Problem problem;
-  return static_cast<int32_t>(Op::make_problem(arguments, &problem));
+  return answer(symbol, check_problem<Op>, &arguments);
 }
 
 template <class Op>
 size_t workspace_size(const char* symbol, const typename Op::Arguments& arguments) {
-  begin_call(symbol);
-  const ScopedFloatEnvironment environment;
-  typename Op::Problem problem;
-  if (Op::make_problem(arguments, &problem) != Status::kOk) return 0;
-  return Op::workspace_size(problem);
+  return answer(symbol, needed_workspace<Op>, &arguments);
 }
 
 }  // namespace baracuda

@@ -16,7 +16,7 @@ struct ExecutionContext;  // XLA_FFI_ExecutionContext
 // The minor versions of the interface (0.1, 0.2, ...) that were looked at. A handler that answers a newer one than the
 // runtime's is refused, and with it every program of the process.
 constexpr int kOldestMinor = 1;
-constexpr int kNewestMinor = 4;
+constexpr int kNewestMinor = 5;
 
 constexpr int kMetadataExtension = 1;  // XLA_FFI_Extension_Metadata
 constexpr int kExecuteStage = 3;       // XLA_FFI_ExecutionStage_EXECUTE

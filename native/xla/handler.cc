@@ -22,6 +22,7 @@ namespace {
 constexpr int32_t kProtocol = 1;
 constexpr int kNumBackends = 2;
 constexpr int kCpu = 0;
+constexpr int kCuda = 1;
 constexpr const char* kBackendNames[kNumBackends] = {"cpu", "cuda"};
 constexpr int kNumSymbols = sizeof(kSymbols) / sizeof(kSymbols[0]);
 // The operators' own limit on ranks, for which host arrays have room.
@@ -362,21 +363,20 @@ bool run(const CallFrame& frame, int backend, Failure* failure, Error** error) {
 }
 
 // The answer to the question that a runtime asks when a handler is registered.
-bool answered_metadata(const CallFrame& frame, int backend) {
+bool answered_metadata(const CallFrame& frame, uint32_t traits) {
   if (frame.extension_start == nullptr || frame.extension_start->type != kMetadataExtension) return false;
   Metadata* const metadata = reinterpret_cast<MetadataExtension*>(frame.extension_start)->metadata;
   // The runtimes of 0.1 do not say their version here.
   const int minor = frame.api == nullptr ? kOldestMinor : frame.api->api_version.minor_version;
   metadata->api_version.major_version = 0;
   metadata->api_version.minor_version = minor < kNewestMinor ? minor : kNewestMinor;
-  // What the C functions do on a stream follows from their scalars alone, given a workspace.
-  metadata->traits = backend == kCpu ? 0 : kCommandBufferCompatible;
+  metadata->traits = traits;
   return true;
 }
 
-void* handle(void* call_frame, int backend) {
+void* handle(void* call_frame, int backend, uint32_t traits) {
   const CallFrame& frame = *static_cast<const CallFrame*>(call_frame);
-  if (answered_metadata(frame, backend)) return nullptr;
+  if (answered_metadata(frame, traits)) return nullptr;
   Failure failure;
   Error* error = nullptr;
   if (run(frame, backend, &failure, &error) || error != nullptr) return error;
@@ -406,10 +406,16 @@ __attribute__((visibility("default"))) const char* baracuda_xla_attach(int32_t b
 }
 
 __attribute__((visibility("default"))) void* baracuda_xla_cpu(void* call_frame) {
-  return baracuda::xla::handle(call_frame, baracuda::xla::kCpu);
+  return baracuda::xla::handle(call_frame, baracuda::xla::kCpu, 0);
 }
 
 __attribute__((visibility("default"))) void* baracuda_xla_cuda(void* call_frame) {
-  return baracuda::xla::handle(call_frame, baracuda::xla::kCpu + 1);
+  // What the C functions do on a stream follows from their scalars alone, given a workspace.
+  return baracuda::xla::handle(call_frame, baracuda::xla::kCuda, baracuda::xla::kCommandBufferCompatible);
+}
+
+__attribute__((visibility("default"))) void* baracuda_xla_cuda_own_scratch(void* call_frame) {
+  // A graph that XLA captures becomes a part of another, in which CUDA allows no allocation.
+  return baracuda::xla::handle(call_frame, baracuda::xla::kCuda, 0);
 }
 }

@@ -22,6 +22,12 @@ const char* baracuda_xla_attach(int32_t backend, void* library);
 void* baracuda_xla_cpu(void* call_frame);
 void* baracuda_xla_cuda(void* call_frame);
 
+/*
+ * As baracuda_xla_cuda, for calls without a workspace: scratch comes from the CUDA library's own pool, so that XLA must
+ * not make such a call a part of a CUDA graph.
+ */
+void* baracuda_xla_cuda_own_scratch(void* call_frame);
+
 #ifdef __cplusplus
 }
 #endif

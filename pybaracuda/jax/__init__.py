@@ -12,7 +12,7 @@ try:
 except ImportError as error:
     raise ImportError(f"pybaracuda.jax needs JAX: pip install 'pybaracuda[jax]' ({error})") from error
 
-from ._handler import TARGET
+from ._handler import TARGET, TARGETS
 from ._images import affine_grid, grid_sample
 from ._pad import pad
 from ._pooling import roi_align, roi_pool
@@ -32,6 +32,7 @@ from ._segments import (
 
 __all__ = [
     "TARGET",
+    "TARGETS",
     "affine_grid",
     "dequantize_per_channel",
     "gather_csr",

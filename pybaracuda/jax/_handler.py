@@ -15,10 +15,10 @@ try:
 except ImportError:  # before 0.5
     from jax.extend import ffi
 
-__all__ = ["TARGET", "ffi", "handler_path"]
+__all__ = ["OWN_SCRATCH", "TARGET", "TARGETS", "ffi", "handler_path"]
 
-# What XLA calls CUDA, and the order in which the handlers count backends.
-_PLATFORMS = {"cpu": "cpu", "cuda": "CUDA"}
+# The order in which the handlers count backends: what XLA calls each, and the handler of calls without a workspace.
+_PLATFORMS = {"cpu": ("cpu", "baracuda_xla_cpu"), "cuda": ("CUDA", "baracuda_xla_cuda_own_scratch")}
 
 
 def handler_path() -> Path:
@@ -50,16 +50,19 @@ def _attach(native: ctypes.CDLL, number: int, backend: str) -> None:
         raise BackendUnavailableError(f"the handlers do not take {library.path}: {fault.decode()}; install both again")
 
 
-def _registered() -> str:
-    """Register the handlers and answer the name under which programs call them."""
+def _registered() -> tuple[str, str]:
+    """Register the handlers and answer the names under which programs call them: with a workspace, and without."""
     native = _open()
     # Programs outlive processes: what another protocol wrote must find no handler, not one that misreads it.
     target = f"pybaracuda_v{native.baracuda_xla_protocol()}"
-    for number, (backend, platform) in enumerate(_PLATFORMS.items()):
+    targets = target, f"{target}_own_scratch"
+    for number, (backend, (platform, without_workspace)) in enumerate(_PLATFORMS.items()):
         _attach(native, number, backend)
-        handler: Any = getattr(native, f"baracuda_xla_{backend}")
-        ffi.register_ffi_target(target, ffi.pycapsule(handler), platform=platform)
-    return target
+        for name, symbol in zip(targets, (f"baracuda_xla_{backend}", without_workspace), strict=True):
+            handler: Any = getattr(native, symbol)
+            ffi.register_ffi_target(name, ffi.pycapsule(handler), platform=platform)
+    return targets
 
 
-TARGET = _registered()
+TARGETS = _registered()
+TARGET, OWN_SCRATCH = TARGETS

@@ -20,7 +20,7 @@ from .._errors import BackendUnavailableError
 from .._kernel import Kernel
 from .._library import Library, load
 from ._arguments import arguments_of, symbol_of
-from ._handler import TARGET, ffi
+from ._handler import OWN_SCRATCH, TARGET, ffi
 from ._operation import Axes, KernelOperation, Operation, Spec
 from ._partition import assigned, mesh_axes, partitioned, specs_of
 
@@ -28,6 +28,9 @@ __all__ = ["array_of", "call", "run", "spec_of"]
 
 # How many programs of one operator each are kept for calls outside of jit, and how many partitionings.
 _MOST_PROGRAMS = 1024
+
+# What a program is made for, in JAX's words.
+Platforms = tuple[str, ...]
 
 primitive = Primitive("pybaracuda")
 primitive.multiple_results = True
@@ -74,48 +77,59 @@ def _cuda() -> Library | None:
         return None
 
 
-def _scratch_bytes(kernel: Kernel) -> int:
-    """Answer what suffices on every platform: where a traced program will run is not known yet."""
-    cuda = _cuda()
-    return max(kernel.workspace_size, kernel.workspace_size_in(cuda) if cuda else 0)
+def _scratch_bytes(kernel: Kernel, platforms: Platforms) -> int | None:
+    """Answer what suffices on all platforms of a program; None where only the CUDA library knows, which is not here."""
+    sizes = []
+    if "cuda" in platforms:
+        cuda = _cuda()
+        if cuda is None:
+            return None
+        sizes.append(kernel.workspace_size_in(cuda))
+    if platforms != ("cuda",):
+        sizes.append(kernel.workspace_size)
+    return max(sizes)
 
 
-def _launch(operation: KernelOperation, operands: Sequence[Any]) -> list[Any]:
+def _launch(operation: KernelOperation, platforms: Platforms, operands: Sequence[Any]) -> list[Any]:
     """Call the C function on operands of the kernel's own dtypes."""
     prepared = operation.prepare(*map(spec_of, operands))
     kernel = prepared.kernel
     results = [jax.ShapeDtypeStruct(output.shape, numpy_dtype(output.dtype)) for output in prepared.outputs]
-    if scratch := _scratch_bytes(kernel):
+    scratch = _scratch_bytes(kernel, platforms)
+    if scratch:
         # Scratch is a result that nobody reads, since XLA places results and uses their memory again.
         results.append(jax.ShapeDtypeStruct((scratch,), np.uint8))
-    foreign = ffi.ffi_call(TARGET, results)
+    foreign = ffi.ffi_call(OWN_SCRATCH if scratch is None else TARGET, results)
     answers = foreign(*operands, symbol=symbol_of(kernel), arguments=arguments_of(kernel))
     return list(answers)[: len(prepared.outputs)]
 
 
-def _run_kernel(operation: KernelOperation, batch: int, *operands: Any) -> tuple[Any, ...]:
+def _run_kernel(operation: KernelOperation, batch: int, platforms: Platforms, *operands: Any) -> tuple[Any, ...]:
     """Convert the operands, fold the mapped axes, call, and make the results of it."""
     prepared = operation.prepare(*(_inner_spec(batch, each) for each in operands))
+    sizes = operands[0].shape[:batch]
+    if 0 in sizes:
+        # Of no problem none can be made.
+        return tuple(jnp.zeros((*sizes, *output.shape), numpy_dtype(output.given)) for output in prepared.outputs)
     if prepared.casts:
         operands = tuple(
             each if cast is None else each.astype(numpy_dtype(cast))
             for each, cast in zip(operands, prepared.casts, strict=True)
         )
     if batch:
-        sizes = operands[0].shape[:batch]
         folded, arrays, unfold = operation.fold(
             prod(sizes), [each.reshape((prod(sizes), *each.shape[batch:])) for each in operands]
         )
-        results = [each.reshape((*sizes, *each.shape[1:])) for each in unfold(_launch(folded, arrays))]
+        results = [each.reshape((*sizes, *each.shape[1:])) for each in unfold(_launch(folded, platforms, arrays))]
     else:
-        results = _launch(operation, operands)
+        results = _launch(operation, platforms, operands)
     outputs = zip(results, prepared.outputs, strict=True)
     return tuple(_narrowed(result, output.given) for result, output in outputs)
 
 
-def _function_of(operation: Operation, batch: int) -> Callable[..., Any]:
+def _function_of(operation: Operation, batch: int, platforms: Platforms) -> Callable[..., Any]:
     if isinstance(operation, KernelOperation):
-        return partial(_run_kernel, operation, batch)
+        return partial(_run_kernel, operation, batch, platforms)
     return _mapped(batch, lambda *operands: tuple(operation.evaluate(*operands)))
 
 
@@ -128,8 +142,10 @@ def _axes_of(operation: KernelOperation, batch: int, specs: Sequence[Spec]) -> A
 
 
 @lru_cache(maxsize=_MOST_PROGRAMS)
-def _partitioned(operation: KernelOperation, batch: int, specs: tuple[Spec, ...]) -> Callable[..., Any]:
-    return partitioned(_function_of(operation, batch), _axes_of(operation, batch, specs))
+def _partitioned(
+    operation: KernelOperation, batch: int, platforms: Platforms, specs: tuple[Spec, ...]
+) -> Callable[..., Any]:
+    return partitioned(_function_of(operation, batch, platforms), _axes_of(operation, batch, specs))
 
 
 # What JAX's versions call differently.
@@ -236,6 +252,10 @@ def _program(op: Operation, batch: int) -> Callable[..., Any]:
 
 
 def _implement(*operands: Any, op: Operation, batch: int) -> Any:
+    if jax.config.jax_disable_jit:
+        # One operator is a program all the same, as JAX's own are.
+        with jax.disable_jit(False):
+            return _program(op, batch)(*operands)
     return _program(op, batch)(*operands)
 
 
@@ -301,10 +321,11 @@ def _transpose(cotangents: Sequence[Any], *operands: Any, op: Operation, batch: 
 
 
 def _lower(context: Any, *values: Any, op: Operation, batch: int) -> Any:
-    function = _function_of(op, batch)
+    platforms = tuple(context.module_context.platforms)
+    function = _function_of(op, batch, platforms)
     if isinstance(op, KernelOperation) and _is_partitioned(context):
         specs = tuple(_inner_spec(batch, each) for each in context.avals_in)
-        function = _partitioned(op, batch, specs)
+        function = _partitioned(op, batch, platforms, specs)
     return mlir.lower_fun(function, multiple_results=True)(context, *values)
 
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 
 from .._arrays import HOST
@@ -52,16 +54,22 @@ class _Dequantize(KernelOperation):
         return call(self, operands[0], tangents[1], operands[2])
 
     def transpose(self, cotangents: Tangents, operands: Sequence[Any], wanted: Sequence[bool]) -> Tangents:
-        input, (_, scale_dtype), zero_point = operands
-        (grad_output,) = cotangents
-        wide = jnp.float64 if scale_dtype == "f64" else jnp.float32
-        # A row for each element of a channel, all in one segment, whose sum has one order on every device.
-        steps = jnp.moveaxis(input, self.axis, -1).astype(jnp.int32) - zero_point.astype(jnp.int32)
-        rows = steps.astype(wide) * jnp.moveaxis(grad_output, self.axis, -1).astype(wide)
-        rows = rows.reshape(-1, zero_point.shape[0]) if rows.size else rows.reshape(0, zero_point.shape[0])
-        ids = jnp.zeros(rows.shape[0], jnp.int32)
-        (total,) = call(Segments("sum", "sorted", 1, rows.shape[0]), rows, ids)
-        return None, total[0].astype(grad_output.dtype), None
+        input, _, zero_point = operands
+        return None, _gradient_of_scales(self.axis, input, zero_point, cotangents[0]), None
+
+
+@partial(jax.jit, static_argnums=0, inline=True)
+def _gradient_of_scales(axis: int, input: Any, zero_point: Any, grad_output: Any) -> Any:
+    """Sum the products of steps and cotangents over each channel."""
+    wide = jnp.float64 if grad_output.dtype == jnp.float64 else jnp.float32
+    steps = jnp.moveaxis(input, axis, -1).astype(jnp.int32)
+    steps = steps - jnp.broadcast_to(zero_point.astype(jnp.int32), steps.shape)
+    # A row for each element of a channel, all in one segment, whose sum has one order on every device.
+    rows = steps.astype(wide) * jnp.moveaxis(grad_output, axis, -1).astype(wide)
+    rows = rows.reshape(-1, zero_point.shape[0]) if rows.size else rows.reshape(0, zero_point.shape[0])
+    ids = jnp.zeros(rows.shape[0], jnp.int32)
+    (total,) = call(Segments("sum", "sorted", 1, rows.shape[0]), rows, ids)
+    return total[0].astype(grad_output.dtype)
 
 
 def dequantize_per_channel(input: Any, scale: Any, zero_point: Any, axis: int) -> Any:

@@ -8,6 +8,14 @@ mode), torch.vmap, torch.compile and torch.export. `scatter` has torch_scatter's
 
 from __future__ import annotations
 
+try:
+    import torch  # noqa: F401
+except ModuleNotFoundError as error:
+    if error.name != "torch":
+        raise
+    # By this module's name: `python -m pybaracuda.torch` then says it in one line, without a traceback.
+    raise ModuleNotFoundError("pybaracuda.torch needs PyTorch, which is not installed", name=__name__) from None
+
 from . import _images, _rows, geometric, scatter  # noqa: F401  (the first two enter their routes)
 from ._bad_indices import check_indices
 from ._compile import decompositions

@@ -48,7 +48,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = _parser().parse_args(arguments)
     wish = Wish(options.ops, options.exclude, options.deterministic, options.seed, options.report)
     os.environ[VARIABLE] = wish.text()
-    begin(wish)
+    try:
+        begin(wish)
+    except (ImportError, RuntimeError, ValueError) as error:
+        raise SystemExit(f"pybaracuda.torch: nothing is installed: {error}") from error
     if options.module:
         sys.argv = [options.script, *options.arguments]
         sys.path[0] = os.getcwd()

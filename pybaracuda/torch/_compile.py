@@ -18,7 +18,7 @@ import torch
 
 from .._abi import ABI_HASH
 from ._imports import forget_import, when_imported
-from ._route import ROUTES, Route
+from ._route import ROUTES, SLOW_ON_CPU, Route
 
 __all__ = ["decompositions", "route_compiler"]
 
@@ -28,8 +28,6 @@ _LAST_READER = "torch._inductor.lowering"
 # Counts up when compiled code would rely on something else, so that code in a cache on disk is not used for it.
 _PROMISES = 2
 _TAG = f"|pybaracuda-{ABI_HASH:016x}-{_PROMISES}"
-# What a functional program has instead of an operator that writes into an operand.
-_FUNCTIONAL = {"aten::_index_put_impl_": "aten::index_put"}
 
 _lock = threading.RLock()
 _library: Any = None
@@ -74,18 +72,19 @@ def _opaque(operator: str) -> Any:
 
 def _compiled(route: Route) -> tuple[Any, Any] | None:
     """Answer the operator that a compiler sees and ours for it; None for what it may keep."""
-    operator = _FUNCTIONAL.get(route.operator, route.operator)
-    original = _overload(operator)
+    original = _overload(route.operator)
     if not route.compiled or original is None or original._schema.is_mutable:
         return None
-    return original, _opaque(operator)
+    return original, _opaque(route.operator)
 
 
 def _router(route: Route, ours: Any, before: Any) -> Callable[..., Any]:
     def decompose(*args: Any, **kwargs: Any) -> Any:
         first = next((each for each in args if isinstance(each, torch.Tensor)), None)
-        if first is not None and first.device.type in route.devices and not route.refusal(*args, **kwargs):
-            return ours(*args, **kwargs)
+        if first is not None and first.device.type in route.devices:
+            reason = route.refusal(*args, **kwargs)
+            if not reason or reason in SLOW_ON_CPU:
+                return ours(*args, **kwargs)
         return NotImplemented if before is None else before(*args, **kwargs)
 
     return decompose

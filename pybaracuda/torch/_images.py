@@ -187,6 +187,10 @@ def _repeated_refusal(axes: int, mode: str) -> Any:
 def _enter_repeated(name: str, mode: str, axes: int) -> None:
     refusal = _repeated_refusal(axes, mode)
     conditions = "no negative pads; float32, float64, float16, bfloat16"
+    # Rows within images PyTorch copies faster on a CPU, and elements that are only moved have the same bits.
+    devices = ("cpu", "cuda") if axes == 1 else ("cuda",)
+    if axes > 1:
+        conditions += "; the forward on CUDA"
 
     def forward(self: Any, padding: Sequence[int]) -> Any:
         low, high = _split(padding, self.dim())
@@ -207,7 +211,7 @@ def _enter_repeated(name: str, mode: str, axes: int) -> None:
         out = torch.empty(self.shape, dtype=self.dtype, device=self.device, memory_format=_layout(self))
         return pad_backward(grad_output, low, high, mode=mode, out=out)
 
-    route(f"aten::{name}", refusal, conditions, compiled=False)(forward)
+    route(f"aten::{name}", refusal, conditions, devices=devices, compiled=False)(forward)
     route(f"aten::{name}_backward", backward_refusal, conditions, group=name)(backward)
 
 
@@ -228,10 +232,12 @@ def _constant_refusal(self: Any, pads: Sequence[int], value: Any = 0) -> str:
     return of_floats(self) or ("a complex value" if isinstance(value, complex) else "")
 
 
+# It moves elements alone, as its gradient does, and is a call of Python's.
 @route(
     "aten::constant_pad_nd",
     _constant_refusal,
-    "up to 8 axes, pads of any sign; float32, float64, float16, bfloat16",
+    "up to 8 axes, pads of any sign; float32, float64, float16, bfloat16; on CUDA",
+    devices=("cuda",),
     compiled=False,
 )
 def _constant_pad_nd(self: Any, pads: Sequence[int], value: Any = 0) -> Any:

@@ -313,6 +313,8 @@ def install(
     ------
     ValueError
         If a name is unknown.
+    RuntimeError
+        If this PyTorch is too old.
 
     Notes
     -----
@@ -321,6 +323,8 @@ def install(
     more than once; each installation is taken away by itself. The first one belongs before threads that compute:
     PyTorch changes its table of kernels without a lock.
     """
+    if not hasattr(torch.library, "get_kernel"):
+        raise RuntimeError(f"pybaracuda.torch.install needs PyTorch 2.9 or newer; this is {torch.__version__}")
     return Installation(_chosen(ops, exclude, devices), deterministic, compile, native)
 
 

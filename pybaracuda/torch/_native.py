@@ -59,7 +59,9 @@ class _Bridge:
             self._functions[name] = function
         missing = self.start()
         if missing is not None:
-            raise OSError(f"torch {torch.__version__} has no {missing.decode()}")
+            raise OSError(
+                f"calls go through Python, since torch {torch.__version__} has no {missing.decode()}; 2.10 or newer has"
+            )
         # Types of exceptions that were raised: the library keeps their addresses.
         self.raised: set[type[BaseException]] = set()
         self.numbers = {self.name(number).decode(): number for number in range(self.operators())}

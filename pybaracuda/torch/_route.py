@@ -3,13 +3,21 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 
-__all__ = ["ROUTES", "Route", "of_floats", "route"]
+__all__ = ["ANOTHER_AXIS", "CPU_ALWAYS", "ROUTES", "SIXTEEN_BITS", "SLOW_ON_CPU", "Route", "of_floats", "route"]
+
+# On the CPU a call is ours where PyTorch's own kernel is not faster; with this it always is, for the bits of a GPU.
+CPU_ALWAYS = os.environ.get("PYBARACUDA_TORCH_CPU") == "always"
+
+# Why PyTorch's own kernel is faster there. A compiled program calls that kernel, too: a compiler's own code would have
+# other bits than the eager program.
+ANOTHER_AXIS, SIXTEEN_BITS = SLOW_ON_CPU = ("another axis than the first on the CPU", "16 bits on the CPU")
 
 # Every route, by the operator's name.
 ROUTES: dict[str, Route] = {}
@@ -72,7 +80,8 @@ def route(
 
     def enter(run: Callable[..., Any]) -> Callable[..., Any]:
         name = operator.partition("::")[2].partition(".")[0]
-        ROUTES[operator] = Route(operator, group or name, refusal, run, conditions, tuple(devices), compiled)
+        places = ("cpu", "cuda") if CPU_ALWAYS else tuple(devices)
+        ROUTES[operator] = Route(operator, group or name, refusal, run, conditions, places, compiled)
         return run
 
     return enter

@@ -22,7 +22,7 @@ from ..segment import (
     segment_sum,
 )
 from ._bad_indices import note
-from ._route import of_floats, route
+from ._route import ANOTHER_AXIS, CPU_ALWAYS, SIXTEEN_BITS, of_floats, route
 
 __all__: list[str] = []
 
@@ -34,6 +34,7 @@ _WIDE = {torch.float16: torch.float32, torch.bfloat16: torch.float32}
 _REDUCTIONS = {"sum": segment_sum, "prod": segment_prod, "amax": segment_max, "amin": segment_min}
 
 _BY_ROWS = "an index of rows: one axis, or expanded over the others; float32, float64, float16, bfloat16, int32, int64"
+_ADDED = f"{_BY_ROWS}; on the CPU along the first axis, not in 16 bits"
 
 
 def _axis(dim: int, rank: int) -> int:
@@ -64,6 +65,15 @@ def _refused(self: Any, index: Any, source: Any) -> str:
     return ""
 
 
+def _slow_on_cpu(self: Any, axis: int) -> str:
+    """Say why PyTorch's own kernel is faster: ours has rows moved to the front and 16 bits widened, by copies."""
+    if CPU_ALWAYS or self.device.type != "cpu":
+        return ""
+    if self.dtype in _WIDE:
+        return SIXTEEN_BITS
+    return "" if all(extent == 1 for extent in self.shape[:axis]) else ANOTHER_AXIS
+
+
 def _front(tensor: Any, axis: int) -> Any:
     """Answer a tensor as rows along an axis."""
     moved = tensor.movedim(axis, 0) if axis else tensor
@@ -88,13 +98,23 @@ def _wide(tensor: Any) -> Any:
     return tensor if wide is None else tensor.to(wide)
 
 
-def _added(self: Any, axis: int, ids: Any, source: Any, alpha: Any) -> Any:
-    """Answer self + alpha * the sum of the rows of each entry, rounded to self's dtype once."""
+def _total(self: Any, axis: int, ids: Any, source: Any, alpha: Any) -> Any:
+    """Answer alpha * the sum of the rows of each entry, in the dtype of sums."""
     note(ids, self.shape[axis])
     total = segment_sum(_front(_wide(source), axis), ids, self.shape[axis])
-    if alpha != 1:
-        total = total * alpha
-    return torch.add(_wide(self), _back(total, axis, self)).to(self.dtype)
+    return _back(total if alpha == 1 else total * alpha, axis, self)
+
+
+def _added(self: Any, axis: int, ids: Any, source: Any, alpha: Any) -> Any:
+    """Answer self + alpha * the sum of the rows of each entry, rounded to self's dtype once."""
+    return torch.add(_wide(self), _total(self, axis, ids, source, alpha)).to(self.dtype)
+
+
+def _add_into(out: Any, self: Any, axis: int, ids: Any, source: Any, alpha: Any) -> Any:
+    """Make `out`, which may be `self`, what :func:`_added` answers."""
+    if self.dtype in _WIDE:
+        return out.copy_(_added(self, axis, ids, source, alpha))
+    return torch.add(self, _total(self, axis, ids, source, alpha), out=out)
 
 
 def _index_add_refusal(self: Any, dim: int, index: Any, source: Any, *, alpha: Any = 1) -> str:
@@ -107,17 +127,18 @@ def _index_add_refusal(self: Any, dim: int, index: Any, source: Any, *, alpha: A
         return "shapes that do not fit"
     if isinstance(alpha, float) and not self.dtype.is_floating_point:
         return "alpha of another type"
-    return _refused(self, index, source) or ("" if _in_range(index, self.shape[axis]) else "an index out of range")
+    refused = _refused(self, index, source) or _slow_on_cpu(self, axis)
+    return refused or ("" if _in_range(index, self.shape[axis]) else "an index out of range")
 
 
-@route("aten::index_add", _index_add_refusal, _BY_ROWS)
+@route("aten::index_add", _index_add_refusal, _ADDED)
 def _index_add(self: Any, dim: int, index: Any, source: Any, *, alpha: Any = 1) -> Any:
     return _as(self, _added(self, _axis(dim, self.dim()), index, source, alpha))
 
 
-@route("aten::index_add_", _index_add_refusal, _BY_ROWS, group="index_add")
+@route("aten::index_add_", _index_add_refusal, _ADDED, group="index_add")
 def _index_add_in_place(self: Any, dim: int, index: Any, source: Any, *, alpha: Any = 1) -> Any:
-    return self.copy_(_added(self, _axis(dim, self.dim()), index, source, alpha))
+    return _add_into(self, self, _axis(dim, self.dim()), index, source, alpha)
 
 
 def _index_add_out_refusal(self: Any, dim: int, index: Any, source: Any, *, alpha: Any = 1, out: Any) -> str:
@@ -126,9 +147,9 @@ def _index_add_out_refusal(self: Any, dim: int, index: Any, source: Any, *, alph
     return _index_add_refusal(self, dim, index, source, alpha=alpha)
 
 
-@route("aten::index_add.out", _index_add_out_refusal, _BY_ROWS, group="index_add")
+@route("aten::index_add.out", _index_add_out_refusal, _ADDED, group="index_add")
 def _index_add_out(self: Any, dim: int, index: Any, source: Any, *, alpha: Any = 1, out: Any) -> Any:
-    return out.copy_(_added(self, _axis(dim, self.dim()), index, source, alpha))
+    return _add_into(out, self, _axis(dim, self.dim()), index, source, alpha)
 
 
 def _row_index(index: Any, axis: int) -> Any | None:
@@ -152,7 +173,7 @@ def _scatter_refusal(self: Any, dim: int, index: Any, src: Any) -> str:
             return "shapes that do not fit"
         if position != axis and index.shape[position] != self.shape[position]:
             return "an index of a part of the rows"
-    refused = _refused(self, index, src)
+    refused = _refused(self, index, src) or _slow_on_cpu(self, axis)
     if refused:
         return refused
     ids = _row_index(index, axis)
@@ -169,19 +190,16 @@ def _rows_of(index: Any, src: Any) -> Any:
     return src
 
 
-def _scatter_added(self: Any, dim: int, index: Any, src: Any) -> Any:
-    axis = _axis(dim, self.dim())
-    return _added(self, axis, _row_index(index, axis), _rows_of(index, src), 1)
-
-
-@route("aten::scatter_add", _scatter_refusal, _BY_ROWS)
+@route("aten::scatter_add", _scatter_refusal, _ADDED)
 def _scatter_add(self: Any, dim: int, index: Any, src: Any) -> Any:
-    return _as(self, _scatter_added(self, dim, index, src))
+    axis = _axis(dim, self.dim())
+    return _as(self, _added(self, axis, _row_index(index, axis), _rows_of(index, src), 1))
 
 
-@route("aten::scatter_add_", _scatter_refusal, _BY_ROWS, group="scatter_add")
+@route("aten::scatter_add_", _scatter_refusal, _ADDED, group="scatter_add")
 def _scatter_add_in_place(self: Any, dim: int, index: Any, src: Any) -> Any:
-    return self.copy_(_scatter_added(self, dim, index, src))
+    axis = _axis(dim, self.dim())
+    return _add_into(self, self, axis, _row_index(index, axis), _rows_of(index, src), 1)
 
 
 def _scatter_reduce_refusal(
@@ -192,6 +210,14 @@ def _scatter_reduce_refusal(
     if reduce == "mean" and self.dtype not in _FLOATS:
         return "a mean of integers"
     return _scatter_refusal(self, dim, index, src)
+
+
+def _counts(ids: Any, extent: int) -> Any:
+    """Answer how many entries name each row."""
+    if ids.device.type == "cpu":
+        return torch.bincount(ids, minlength=extent)
+    # On a GPU bincount would wait for the largest entry.
+    return segment_sum(torch.ones((ids.shape[0], 1), dtype=torch.int32, device=ids.device), ids, extent)
 
 
 def _scatter_reduced(self: Any, dim: int, index: Any, src: Any, reduce: str, include_self: bool) -> Any:
@@ -205,10 +231,9 @@ def _scatter_reduced(self: Any, dim: int, index: Any, src: Any, reduce: str, inc
     given = _wide(self)
     count: Any = None
     if reduce == "mean" or not include_self:
-        ones = torch.ones((rows.shape[0], 1), dtype=torch.int32, device=rows.device)
         shape = [1] * self.dim()
         shape[axis] = extent
-        count = segment_sum(ones, ids, extent).reshape(shape)
+        count = _counts(ids, extent).reshape(shape)
     if include_self:
         if reduce == "prod":
             found = given * found
@@ -223,12 +248,12 @@ def _scatter_reduced(self: Any, dim: int, index: Any, src: Any, reduce: str, inc
     return found.to(self.dtype)
 
 
-@route("aten::scatter_reduce.two", _scatter_reduce_refusal, _BY_ROWS)
+@route("aten::scatter_reduce.two", _scatter_reduce_refusal, _ADDED)
 def _scatter_reduce(self: Any, dim: int, index: Any, src: Any, reduce: str, *, include_self: bool = True) -> Any:
     return _as(self, _scatter_reduced(self, dim, index, src, reduce, include_self))
 
 
-@route("aten::scatter_reduce_.two", _scatter_reduce_refusal, _BY_ROWS, group="scatter_reduce")
+@route("aten::scatter_reduce_.two", _scatter_reduce_refusal, _ADDED, group="scatter_reduce")
 def _scatter_reduce_in_place(
     self: Any, dim: int, index: Any, src: Any, reduce: str, *, include_self: bool = True
 ) -> Any:
@@ -264,10 +289,11 @@ def _index_put_refusal(
     return "" if _in_range(index + extent * (index < 0), extent) else "an index out of range"
 
 
-@route("aten::_index_put_impl_", _index_put_refusal, f"accumulate=True, one index, of any rank; {_BY_ROWS}")
-def _index_put_impl_(
-    self: Any, indices: Sequence[Any], values: Any, accumulate: bool = False, unsafe: bool = False
-) -> Any:
+_PUT = f"accumulate=True, one index, of any rank; {_BY_ROWS}"
+
+
+def _put(self: Any, indices: Sequence[Any], values: Any) -> tuple[int, Any, Any]:
+    """Answer the axis that is added along, its ids and the rows."""
     named = _named(indices)
     assert named is not None
     axis, index = named
@@ -275,8 +301,19 @@ def _index_put_impl_(
     ids = torch.where(ids < 0, ids + self.shape[axis], ids)
     before, after = self.shape[:axis], self.shape[axis + 1 :]
     # Lists, since there may be no axis at all.
-    source = values.expand([*before, *index.shape, *after]).reshape([*before, ids.shape[0], *after])
-    return self.copy_(_added(self, axis, ids, source, 1))
+    return axis, ids, values.expand([*before, *index.shape, *after]).reshape([*before, ids.shape[0], *after])
+
+
+@route("aten::index_put", _index_put_refusal, _PUT)
+def _index_put(self: Any, indices: Sequence[Any], values: Any, accumulate: bool = False) -> Any:
+    return _as(self, _added(self, *_put(self, indices, values), 1))
+
+
+@route("aten::_index_put_impl_", _index_put_refusal, _PUT, group="index_put")
+def _index_put_impl_(
+    self: Any, indices: Sequence[Any], values: Any, accumulate: bool = False, unsafe: bool = False
+) -> Any:
+    return _add_into(self, self, *_put(self, indices, values), 1)
 
 
 def _embedding_refusal(

@@ -219,9 +219,34 @@ void resize(Memory* memory, uint32_t most) {
   }
 }
 
+// What damaged fields hold.
+const int64_t kNumbers[] = {-1, 0, 1, 2, 3, 7, 8, 9, 255, 65536, INT32_MAX, INT32_MIN, INT64_MAX, INT64_MIN};
+
+// Every word of the arguments in turn, and each half of it, with every one of these numbers.
+int damage_every_field(const Symbol& symbol) {
+  Call call = right_call(symbol);
+  const std::vector<unsigned char> right = call.arguments;
+  int refused = 0;
+  for (size_t at = 0; at < right.size(); at += 4) {
+    for (const int64_t number : kNumbers) {
+      for (const bool is_word : {false, true}) {
+        if (is_word ? at % 8 != 0 : static_cast<int32_t>(number) != number) continue;
+        if (is_word) {
+          put<int64_t>(&call.arguments, at, number);
+        } else {
+          put<int32_t>(&call.arguments, at, static_cast<int32_t>(number));
+        }
+        about = std::string(symbol.name) + ", " + std::to_string(number) + " at " + std::to_string(at);
+        if (!ran(&call)) ++refused;
+        call.arguments = right;
+      }
+    }
+  }
+  return refused;
+}
+
 // Breaks one thing, and answers what.
 std::string damage(Call* call) {
-  static const int64_t kNumbers[] = {-1, 0, 1, 2, 3, 7, 8, 9, 255, 65536, INT32_MAX, INT32_MIN, INT64_MAX, INT64_MIN};
   const uint32_t kind = draw(7);
   switch (kind) {
     case 0: {
@@ -293,6 +318,8 @@ void test_metadata() {
     REQUIRE(answer.metadata.traits == kCommandBufferCompatible);
     for (unsigned char each : answer.guard) REQUIRE(each == kCanary);
     REQUIRE(baracuda_xla_cpu(&frame) == nullptr && answer.metadata.traits == 0);
+    answer.metadata.traits = kCommandBufferCompatible;
+    REQUIRE(baracuda_xla_cuda_own_scratch(&frame) == nullptr && answer.metadata.traits == 0);
   }
 }
 
@@ -331,6 +358,9 @@ int main(int count, char** arguments) {
     REQUIRE(!ran(&call, 0));
     REQUIRE(!ran(&call, kExecuteStage, kArrayAttribute));
     REQUIRE(!ran(&call, kExecuteStage, kStringAttribute, kS8));
+    const int refused_fields = damage_every_field(symbol);
+    REQUIRE(refused_fields >= 20);
+    refused += refused_fields;
     for (int i = 0; i < 60; ++i) {
       Call broken = right_call(symbol);
       about = std::string(symbol.name) + ", damaged: " + damage(&broken);
@@ -338,7 +368,7 @@ int main(int count, char** arguments) {
     }
   }
   about = "damaged calls";
-  REQUIRE(refused > static_cast<int>(sizeof(kSymbols) / sizeof(kSymbols[0])) * 20);
+  REQUIRE(refused > static_cast<int>(sizeof(kSymbols) / sizeof(kSymbols[0])) * 50);
   printf("%d damaged calls were refused\n", refused);
   return 0;
 }

@@ -145,8 +145,10 @@ struct ImagesPath {
       : call(request), are_found(find_images(request.slice, &sums)) {}
   bool can() const { return are_found; }
   Status enqueue() const {
-    return launch_kernel("pad gradient kernel", write_image_sums<T>, blocks_for(call.slice.threads, kImageThreads),
-                         kImageThreads, 0, call.stream, call.slice, sums);
+    const bool has_planes = sums.planes.axis < kMaxAxes;
+    return launch_kernel("pad gradient kernel", has_planes ? write_image_sums<T, true> : write_image_sums<T, false>,
+                         blocks_for(call.slice.threads, kImageThreads), kImageThreads, 0, call.stream, call.slice,
+                         sums);
   }
 };
 

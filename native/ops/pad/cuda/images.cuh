@@ -10,7 +10,9 @@ namespace {
 
 // Small blocks: one with an edge lasts longer, and keeps the places of all its warps until its end.
 constexpr int kImageThreads = 128;
-constexpr int kImageBlocks = 12;  // of a multiprocessor, hence 40 registers
+// Of a multiprocessor, hence 40 registers; 64 where planes are summed, too.
+template <bool kPlanes>
+constexpr int kImageBlocks = kPlanes ? 8 : 12;
 // Words that a thread adds up at once.
 template <typename T>
 constexpr int32_t kImageWords = sizeof(T) < 4 ? 4 : kVectorBytes / static_cast<int32_t>(sizeof(T));
@@ -35,12 +37,18 @@ struct PadWindow {
   uint32_t nearest, first;
 };
 
-// How a slice is summed along its rows' axis and its columns'.
+// An axis beyond the columns' that repeats.
+struct OuterImages {
+  ImageAxis images;
+  int32_t axis;    // its number, or kMaxAxes where there is none and every element has one place
+  int64_t stride;  // of the source, in bytes
+};
+
+// How a slice is summed along its columns' axis, its rows' and its planes'.
 struct ImageSums {
-  ImageAxis rows, columns;
+  ImageAxis columns;
   PadWindow below, above;  // the columns'
-  int32_t row_axis;        // its number, or kMaxAxes where rows have one place
-  int64_t row_stride;      // of the source, in bytes
+  OuterImages rows, planes;
   int32_t window;          // the element where the columns' window begins
   const char* inside;      // its place, where the other axes' windows begin
   const char* source;      // where the axes that repeat have place 0
@@ -83,13 +91,6 @@ inline ImageAxis image_axis(const DeviceAxis& axis) {
   return sum;
 }
 
-// How many source places an element of an axis has at most.
-inline uint64_t most_places(const ImageAxis& axis) {
-  const uint64_t below = axis.step == 0 ? axis.below.count : axis.below.length > 0;
-  const uint64_t above = axis.step == 0 ? axis.above.count : axis.above.length > 0;
-  return below + 1 + above;
-}
-
 // Whether no `words` neighbours have images in both pads.
 inline bool are_apart(const ImageAxis& axis, int64_t words) {
   const PadImages &low = axis.below, &high = axis.above;
@@ -99,14 +100,21 @@ inline bool are_apart(const ImageAxis& axis, int64_t words) {
   return up >= words || down >= words;
 }
 
+// How many source places an element of an axis has at most.
+inline uint64_t most_places(const ImageAxis& axis) {
+  const uint64_t below = axis.step == 0 ? axis.below.count : axis.below.length > 0;
+  const uint64_t above = axis.step == 0 ? axis.above.count : axis.above.length > 0;
+  return 1 + (are_apart(axis, 1) ? (below > above ? below : above) : below + above);
+}
+
 // Whether a slice can be summed so, and how.
 template <typename T>
 bool find_images(const Slice<T>& s, ImageSums* sums) {
   *sums = {};
-  sums->row_axis = kMaxAxes;
-  sums->rows.kept = 1;
+  sums->rows.axis = sums->planes.axis = kMaxAxes;
+  sums->rows.images.kept = sums->planes.images.kept = 1;
   sums->source = s.source;
-  if (!s.dense_rows || !s.inner_is_last || s.repeating - s.axes[0].repeats > 1) return false;
+  if (!s.dense_rows || !s.inner_is_last || s.repeating - s.axes[0].repeats > 2) return false;
   if (s.runs == 1 && s.axes_in_run < s.rank) return false;  // axes of one element that a run passes over
   uint64_t terms = 1;
   for (int32_t a = 0; a < s.rank; ++a) {
@@ -127,9 +135,9 @@ bool find_images(const Slice<T>& s, ImageSums* sums) {
     if (terms > kTermsInPartial) return false;  // a sum that is cut
     sums->source -= static_cast<int64_t>(axis.first) * axis.source_stride;
     if (a == 0) continue;
-    sums->rows = sum;
-    sums->row_axis = a;
-    sums->row_stride = axis.source_stride;
+    const bool is_first = sums->rows.axis == kMaxAxes;
+    if (!is_first && axis.place > s.axes[sums->rows.axis].place) return false;  // rows outside of planes
+    (is_first ? sums->rows : sums->planes) = {sum, a, axis.source_stride};
   }
   const uint64_t head = (reinterpret_cast<uint64_t>(s.source) + s.readable_begin) % kVectorBytes;
   const int64_t aligned = s.readable_begin + (head == 0 ? 0 : kVectorBytes - static_cast<int64_t>(head));
@@ -142,16 +150,47 @@ __device__ __forceinline__ bool has(const PadImages& images, uint32_t element) {
   return element - images.begin < images.length;
 }
 
+// How many source places an element of an axis has.
+__device__ __forceinline__ uint32_t places_of(const ImageAxis& axis, uint32_t element) {
+  const bool ends = axis.step == 0;
+  uint32_t places = 1;
+  if (has(axis.below, element)) places += ends ? axis.below.count : 1;
+  if (has(axis.above, element)) places += ends ? axis.above.count : 1;
+  return places;
+}
+
+// How far the place of an element that `k` others precede is from place 0 of its axis.
+__device__ __forceinline__ int64_t offset_of(const OuterImages& outer, uint32_t element, uint32_t k) {
+  const ImageAxis& axis = outer.images;
+  const uint32_t several = axis.step == 0 ? axis.below.count : 1;
+  const uint32_t below = has(axis.below, element) ? several : 0;
+  const int32_t index = static_cast<int32_t>(element);
+  int32_t place = axis.low + index;
+  if (k < below) place = axis.below.base + axis.step * index + static_cast<int32_t>(k);
+  if (k > below) place = axis.above.base + axis.step * index + static_cast<int32_t>(k - below - 1);
+  return place * outer.stride;
+}
+
 // A destination row that has several source rows or none: where place 0 of the columns is in the axes that have one
-// place, the row's element and how many places that has.
+// place, the row's elements of the others, and how many rows of how many planes that is.
 struct SumRow {
   const char* source;
-  uint32_t element, places;
+  uint32_t row, plane;
+  uint32_t rows, planes;
+
+  __device__ __forceinline__ bool is_single() const { return rows == 1 && planes == 1; }
 };
 
-template <typename T>
+// The source of a row's place that `n` others of its plane and `plane` planes precede.
+template <bool kPlanes>
+__device__ __forceinline__ const char* source_of(const ImageSums& sums, const SumRow& row, uint32_t n, uint32_t plane) {
+  const char* const source = row.source + offset_of(sums.rows, row.row, n);
+  return kPlanes ? source + offset_of(sums.planes, row.plane, plane) : source;
+}
+
+template <bool kPlanes, typename T>
 __device__ __forceinline__ SumRow sum_row(const Slice<T>& s, const ImageSums& sums, uint32_t number) {
-  SumRow row{sums.source, 0, 0};
+  SumRow row{sums.source, 0, 0, 0, 1};
   bool inside = true;
   uint32_t rest = number;
 #pragma unroll
@@ -161,32 +200,22 @@ __device__ __forceinline__ SumRow sum_row(const Slice<T>& s, const ImageSums& su
     const uint32_t above = axis.extent.divide(rest);
     const uint32_t index = rest - above * axis.extent.divisor;
     rest = above;
-    if (a == sums.row_axis) {
-      row.element = index - sums.rows.origin;
+    if (a == sums.rows.axis) {
+      row.row = index - sums.rows.images.origin;
+      continue;
+    }
+    if (kPlanes && a == sums.planes.axis) {
+      row.plane = index - sums.planes.images.origin;
       continue;
     }
     const uint32_t offset = index - axis.begin;
     inside = inside && offset < axis.count;
     row.source += static_cast<int32_t>(offset) * axis.source_stride;
   }
-  if (!inside || row.element >= sums.rows.kept) return row;
-  row.places = 1;
-  const bool ends = sums.rows.step == 0;
-  if (has(sums.rows.below, row.element)) row.places += ends ? sums.rows.below.count : 1;
-  if (has(sums.rows.above, row.element)) row.places += ends ? sums.rows.above.count : 1;
+  if (!inside || row.row >= sums.rows.images.kept || (kPlanes && row.plane >= sums.planes.images.kept)) return row;
+  row.rows = places_of(sums.rows.images, row.row);
+  if (kPlanes) row.planes = places_of(sums.planes.images, row.plane);
   return row;
-}
-
-// The source of a row's place that `k` others precede.
-__device__ __forceinline__ const char* source_of(const ImageSums& sums, const SumRow& row, uint32_t k) {
-  const ImageAxis& rows = sums.rows;
-  const uint32_t several = rows.step == 0 ? rows.below.count : 1;
-  const uint32_t below = has(rows.below, row.element) ? several : 0;
-  const int32_t element = static_cast<int32_t>(row.element);
-  int32_t place = rows.low + element;
-  if (k < below) place = rows.below.base + rows.step * element + static_cast<int32_t>(k);
-  if (k > below) place = rows.above.base + rows.step * element + static_cast<int32_t>(k - below - 1);
-  return row.source + place * sums.row_stride;
 }
 
 // The images of neighbouring words, of which the first is `element`: all are in one pad.
@@ -291,7 +320,7 @@ __device__ __forceinline__ ImagePart<T> sum_one_row(const ImageSums& s, uint32_t
 }
 
 // Part of a row that has several source rows, or none. -0 changes no sum.
-template <typename T>
+template <bool kPlanes, typename T>
 __device__ __forceinline__ ImagePart<T> sum_rows(const ImageSums& s, const SumRow& row, uint32_t element) {
   constexpr int32_t kWords = kImageWords<T>;
   const NearImages near = near_images<kWords>(s, element);
@@ -300,9 +329,11 @@ __device__ __forceinline__ ImagePart<T> sum_rows(const ImageSums& s, const SumRo
   Compute<T> sums[kWords];
 #pragma unroll
   for (int32_t k = 0; k < kWords; ++k) sums[k] = 0;
+  uint32_t n = 0, plane = 0;
 #pragma unroll 1
-  for (uint32_t n = 0; n < row.places; ++n) {
-    const char* const at = source_of(s, row, n) + column;
+  for (uint32_t left = row.rows * row.planes; left > 0; --left) {
+    const char* const at = source_of<kPlanes>(s, row, n, plane) + column;
+    if (++n == row.rows && kPlanes) n = 0, ++plane;
     const NearTerms<T> terms(s, near, element, at, nothing);
 #pragma unroll
     for (int32_t k = 0; k < kWords; ++k) {
@@ -349,13 +380,13 @@ __device__ __forceinline__ void store_part(const ImagePart<T>& part, int32_t beg
 }
 
 // Writes the words of a row that has several source rows, or none.
-template <typename T>
+template <bool kPlanes, typename T>
 __device__ __forceinline__ void write_several_rows(const ImageSums& sums, const Span& span, uint32_t element,
                                                    const SumRow& row) {
   constexpr int32_t kWords = kImageWords<T>;
 #pragma unroll 1
   for (int32_t at = span.begin / kWords * kWords; at < span.end; at += kWords) {
-    const ImagePart<T> part = sum_rows<T>(sums, row, element + static_cast<uint32_t>(at));
+    const ImagePart<T> part = sum_rows<kPlanes, T>(sums, row, element + static_cast<uint32_t>(at));
     store_part(part, span.begin - at, span.end - at, span.destination + at * static_cast<int32_t>(sizeof(T)));
   }
 }
@@ -374,7 +405,7 @@ __device__ __forceinline__ void write_one_row(const ImageSums& sums, const Span&
 }
 
 // Writes any vector.
-template <typename T>
+template <bool kPlanes, typename T>
 __device__ __forceinline__ void write_rows(const Slice<T>& s, const ImageSums& sums, uint32_t thread) {
   const Run<T> run = run_of<false>(s, thread);
   const Span span = span_of<T>(run.slot, run.destination, s.run_extent);
@@ -388,12 +419,13 @@ __device__ __forceinline__ void write_rows(const Slice<T>& s, const ImageSums& s
     const int32_t rest = static_cast<int32_t>(extent.divisor - column);
     piece.end = rest < span.end ? rest : span.end;
     const uint32_t element = column - sums.columns.origin;
-    const SumRow row = sum_row(s, sums, number);
-    if (row.places == 1) {
+    const SumRow row = sum_row<kPlanes>(s, sums, number);
+    if (row.is_single()) {
       const int32_t place = sums.columns.low + static_cast<int32_t>(element);
-      write_one_row<T>(sums, piece, element, source_of(sums, row, 0) + place * static_cast<int32_t>(sizeof(T)));
+      const char* const own = source_of<kPlanes>(sums, row, 0, 0) + place * static_cast<int32_t>(sizeof(T));
+      write_one_row<T>(sums, piece, element, own);
     } else {
-      write_several_rows<T>(sums, piece, element, row);
+      write_several_rows<kPlanes, T>(sums, piece, element, row);
     }
   }
 }
@@ -434,8 +466,8 @@ __device__ __forceinline__ VectorStart vector_start(const Slice<T>& s, uint32_t 
   return start;
 }
 
-template <typename T>
-__global__ void __launch_bounds__(kImageThreads, kImageBlocks)
+template <typename T, bool kPlanes>
+__global__ void __launch_bounds__(kImageThreads, kImageBlocks<kPlanes>)
     write_image_sums(const __grid_constant__ Slice<T> s, const __grid_constant__ ImageSums sums) {
   constexpr int32_t kWords = kVectorBytes / sizeof(T);
   uint32_t thread = blockIdx.x * kImageThreads + threadIdx.x;
@@ -452,7 +484,7 @@ __global__ void __launch_bounds__(kImageThreads, kImageBlocks)
   if (!is_copy && (piece.position == kOutside || piece.split < span.end)) {
     // These are few: what they need is found anew, as keeping it would cost the others their registers.
     forget(&thread);
-    write_rows(s, sums, thread);
+    write_rows<kPlanes>(s, sums, thread);
     return;
   }
   const uint4* const from = reinterpret_cast<const uint4*>(is_copy ? s.source + aligned : sums.any_vector);

@@ -62,7 +62,7 @@ bool find_planes(const Slice<T>& s, const ImageSums& images, PlaneSums* sums) {
   if (columns.extent.divisor % kWords != 0 || columns.extent.divisor < 2 * kWords) return false;
   *sums = {};
   if (!find_distances(columns, images.columns, &sums->columns_images)) return false;
-  const ImageAxis along_rows = rows.repeats ? images.rows : image_axis(rows);
+  const ImageAxis along_rows = rows.repeats ? images.rows.images : image_axis(rows);
   if (!find_distances(rows, along_rows, &sums->rows_images)) return false;
   const auto widest_end = [](const ImageAxis& axis) {
     return axis.step == 0 ? at_least(axis.below.count, axis.above.count) : int64_t{0};

@@ -1,0 +1,39 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What tests of install() share: which calls our kernels did, fresh tensors, and equality; no tests here."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+
+import pybaracuda.torch
+
+
+def ours(operator: str) -> int:
+    """How many calls of an operator our kernels have done."""
+    return sum(line.ours for line in pybaracuda.torch.report().lines if line.operator == operator)
+
+
+class Hits:
+    """Asserts that calls of operators went to our kernels within the block."""
+
+    def __init__(self, *operators: str) -> None:
+        self._operators = operators
+
+    def __enter__(self) -> None:
+        self._before = {name: ours(name) for name in self._operators}
+
+    def __exit__(self, *raised: object) -> None:
+        if raised[0] is None:
+            for name, before in self._before.items():
+                assert ours(name) > before, f"{name} was not ours: {pybaracuda.torch.report()}"
+
+
+def fresh(rng: np.random.Generator, shape: tuple[int, ...], dtype: Any, device: str) -> Any:
+    return torch.from_numpy(rng.standard_normal(shape)).to(dtype).to(device)
+
+
+def same(one: Any, other: Any) -> bool:
+    return one.dtype == other.dtype and one.shape == other.shape and bool(torch.equal(one, other))

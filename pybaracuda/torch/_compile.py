@@ -26,8 +26,9 @@ _TABLE = "torch._inductor.decomposition"
 # Imports the table and insists, while it is imported, that some of our operators are not in it.
 _LAST_READER = "torch._inductor.lowering"
 # Counts up when compiled code would rely on something else, so that code in a cache on disk is not used for it.
-_PROMISES = 2
+_PROMISES = 3
 _TAG = f"|pybaracuda-{ABI_HASH:016x}-{_PROMISES}"
+_COMPOSITE = torch._C.DispatchKey.CompositeImplicitAutograd
 
 _lock = threading.RLock()
 _library: Any = None
@@ -78,16 +79,43 @@ def _compiled(route: Route) -> tuple[Any, Any] | None:
     return original, _opaque(route.operator)
 
 
+def _stays_whole(route: Route, args: Sequence[Any], kwargs: dict[str, Any]) -> bool:
+    """Tell whether a compiled program makes this call as the eager one does."""
+    first = next((each for each in args if isinstance(each, torch.Tensor)), None)
+    if first is None or first.device.type not in route.devices:
+        return False
+    reason = route.refusal(*args, **kwargs)
+    return not reason or reason in SLOW_ON_CPU
+
+
 def _router(route: Route, ours: Any, before: Any) -> Callable[..., Any]:
     def decompose(*args: Any, **kwargs: Any) -> Any:
-        first = next((each for each in args if isinstance(each, torch.Tensor)), None)
-        if first is not None and first.device.type in route.devices:
-            reason = route.refusal(*args, **kwargs)
-            if not reason or reason in SLOW_ON_CPU:
-                return ours(*args, **kwargs)
+        if _stays_whole(route, args, kwargs):
+            return ours(*args, **kwargs)
         return NotImplemented if before is None else before(*args, **kwargs)
 
     return decompose
+
+
+def _is_composite(operator: Any) -> bool:
+    return bool(torch._C._dispatch_has_kernel_for_dispatch_key(operator.name(), _COMPOSITE))
+
+
+def _set_composite(operator: Any, route: Route | None) -> None:
+    """Let a route's calls of an operator that PyTorch composes of others reach the table; None sets it back.
+
+    PyTorch 2.9 takes such a call apart before any table is asked, and so does a newer one that has done so before.
+    """
+
+    def compose(*args: Any, **kwargs: Any) -> Any:
+        assert route is not None
+        return NotImplemented if _stays_whole(route, args, kwargs) else operator._op_dk(_COMPOSITE, *args, **kwargs)
+
+    if route is None:
+        operator.py_kernels.pop(_COMPOSITE, None)
+    else:
+        operator.py_kernels[_COMPOSITE] = compose
+    operator._dispatch_cache.clear()
 
 
 def decompositions(routes: Iterable[Route] | None = None) -> dict[Any, Callable[..., Any]]:
@@ -116,6 +144,8 @@ def _change(table: Any, routes: Iterable[Route]) -> None:
             known.pop(operator, None)
         else:
             known[operator] = before
+        if _is_composite(operator):
+            _set_composite(operator, None)
     _saved.clear()
     for route in routes:
         pair = _compiled(route)
@@ -123,6 +153,8 @@ def _change(table: Any, routes: Iterable[Route]) -> None:
             operator, ours = pair
             _saved[operator] = known.get(operator)
             known[operator] = _router(route, ours, _saved[operator])
+            if _is_composite(operator):
+                _set_composite(operator, route)
     copies = getattr(table, "fast_random_decomps", None)
     if copies is not None and hasattr(copies, "cache_clear"):
         copies.cache_clear()

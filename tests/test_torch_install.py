@@ -450,14 +450,34 @@ def test_a_compiled_gradient_keeps_its_promised_strides(device: str, rng: np.ran
     def grid(theta: Any) -> Any:
         return functional.affine_grid(theta, [2, 1, 6, 5], align_corners=False)
 
-    # Compiled without an installation first: PyTorch remembers that it takes this operator apart.
     gradient(torch.compile(grid, fullgraph=True))
     with pybaracuda.torch.install(), Hits("aten::affine_grid_generator_backward"):
         eager = gradient(grid)
         with Hits("aten::affine_grid_generator_backward"):
             assert same(gradient(torch.compile(grid, fullgraph=True)), eager)
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+def test_what_our_kernel_leaves_of_a_composite_operator_compiles(
+    compiled: bool, device: str, rng: np.random.Generator
+) -> None:
+    """PyTorch composes the gradient of affine_grid of operators that write in place; while and after we are there."""
+    theta = fresh(rng, (2, 2, 3), torch.float32, device).requires_grad_()
+    weights = fresh(rng, (2, 6, 5, 2), torch.float32, device)
+
+    def gradient(align_corners: bool, is_compiled: bool) -> Any:
+        def grid(theta: Any) -> Any:
+            return functional.affine_grid(theta, [2, 1, 6, 5], align_corners=align_corners)
+
+        function = torch.compile(grid, fullgraph=True) if is_compiled else grid
+        return torch.autograd.grad(function(theta), theta, weights)[0]
+
+    plain = gradient(True, False)
+    with pybaracuda.torch.install(compile=compiled):
+        assert same(gradient(True, True), plain)
     before = ours("aten::affine_grid_generator_backward")
-    gradient(torch.compile(grid, fullgraph=True))
+    for align_corners in (True, False):
+        assert torch.allclose(gradient(align_corners, True), gradient(align_corners, False), rtol=1e-5, atol=1e-5)
     assert ours("aten::affine_grid_generator_backward") == before
 
 

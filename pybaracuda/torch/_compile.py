@@ -66,8 +66,13 @@ def _opaque(operator: str) -> Any:
         answer = original(*args, **kwargs)
         return _contiguous(answer) if isinstance(answer, torch.Tensor) else tuple(map(_contiguous, answer))
 
+    def fake(*args: Any, **kwargs: Any) -> Any:
+        # A call without values of an operator that is kept whole would come back here.
+        return _contiguous(original._op_dk(_COMPOSITE, *args, **kwargs))
+
+    is_composite = torch._C._dispatch_has_kernel_for_dispatch_key(original.name(), _COMPOSITE)
     _library.impl(name, call, "CompositeExplicitAutograd")
-    torch.library.register_fake(f"pybaracuda::{name}", call, lib=_library)
+    torch.library.register_fake(f"pybaracuda::{name}", fake if is_composite else call, lib=_library)
     return getattr(torch.ops.pybaracuda, name).default
 
 
@@ -79,43 +84,48 @@ def _compiled(route: Route) -> tuple[Any, Any] | None:
     return original, _opaque(route.operator)
 
 
-def _stays_whole(route: Route, args: Sequence[Any], kwargs: dict[str, Any]) -> bool:
-    """Tell whether a compiled program makes this call as the eager one does."""
-    first = next((each for each in args if isinstance(each, torch.Tensor)), None)
-    if first is None or first.device.type not in route.devices:
-        return False
-    reason = route.refusal(*args, **kwargs)
-    return not reason or reason in SLOW_ON_CPU
-
-
 def _router(route: Route, ours: Any, before: Any) -> Callable[..., Any]:
     def decompose(*args: Any, **kwargs: Any) -> Any:
-        if _stays_whole(route, args, kwargs):
-            return ours(*args, **kwargs)
+        first = next((each for each in args if isinstance(each, torch.Tensor)), None)
+        if first is not None and first.device.type in route.devices:
+            reason = route.refusal(*args, **kwargs)
+            if not reason or reason in SLOW_ON_CPU:
+                return ours(*args, **kwargs)
         return NotImplemented if before is None else before(*args, **kwargs)
 
     return decompose
 
 
-def _is_composite(operator: Any) -> bool:
-    return bool(torch._C._dispatch_has_kernel_for_dispatch_key(operator.name(), _COMPOSITE))
+def _is_kept_whole(operator: Any) -> bool:
+    """Tell whether this is an operator that PyTorch composes of others, and one kernel of ours is in its place.
 
-
-def _set_composite(operator: Any, route: Route | None) -> None:
-    """Let a route's calls of an operator that PyTorch composes of others reach the table; None sets it back.
-
-    PyTorch 2.9 takes such a call apart before any table is asked, and so does a newer one that has done so before.
+    The kernel may still be there when its installation has gone.
     """
+    has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
+    name = operator.name()
+    return has_kernel(name, _COMPOSITE) and any(has_kernel(name, key) for key in ("CPU", "CUDA"))
 
-    def compose(*args: Any, **kwargs: Any) -> Any:
-        assert route is not None
-        return NotImplemented if _stays_whole(route, args, kwargs) else operator._op_dk(_COMPOSITE, *args, **kwargs)
 
-    if route is None:
-        operator.py_kernels.pop(_COMPOSITE, None)
-    else:
-        operator.py_kernels[_COMPOSITE] = compose
-    operator._dispatch_cache.clear()
+def _keep_whole() -> list[Route]:
+    """Let a compiler call such operators as they are, whether our kernel takes a call or not; answer their routes.
+
+    PyTorch 2.9 would take them apart before the compiler's table is asked. Newer ones leave them whole for the sake of
+    the kernel, and then take what the table does not know apart into writes in place, which the compiler cannot have.
+    """
+    kept = []
+    for route in ROUTES.values():
+        operator = _overload(route.operator)
+        if operator is None:
+            continue
+        if _is_kept_whole(operator):
+            operator.py_kernels[_COMPOSITE] = _opaque(route.operator)
+            kept.append(route)
+        elif _COMPOSITE in operator.py_kernels and operator.py_kernels[_COMPOSITE] is _opaque(route.operator):
+            del operator.py_kernels[_COMPOSITE]
+        else:
+            continue
+        operator._dispatch_cache.clear()
+    return kept
 
 
 def decompositions(routes: Iterable[Route] | None = None) -> dict[Any, Callable[..., Any]]:
@@ -134,8 +144,8 @@ def decompositions(routes: Iterable[Route] | None = None) -> dict[Any, Callable[
     return found
 
 
-def _change(table: Any, routes: Iterable[Route]) -> None:
-    """Make inductor's table what it was, but for the routes."""
+def _change(table: Any, routes: Iterable[Route], kept: Iterable[Route]) -> None:
+    """Make inductor's table what it was, but for the routes and the operators that are kept whole."""
     known = getattr(table, "decompositions", None)
     if known is None:
         return
@@ -144,8 +154,6 @@ def _change(table: Any, routes: Iterable[Route]) -> None:
             known.pop(operator, None)
         else:
             known[operator] = before
-        if _is_composite(operator):
-            _set_composite(operator, None)
     _saved.clear()
     for route in routes:
         pair = _compiled(route)
@@ -153,8 +161,10 @@ def _change(table: Any, routes: Iterable[Route]) -> None:
             operator, ours = pair
             _saved[operator] = known.get(operator)
             known[operator] = _router(route, ours, _saved[operator])
-            if _is_composite(operator):
-                _set_composite(operator, route)
+    for route in kept:
+        operator = _overload(route.operator)
+        _saved.setdefault(operator, known.get(operator))
+        known[operator] = _opaque(route.operator)
     copies = getattr(table, "fast_random_decomps", None)
     if copies is not None and hasattr(copies, "cache_clear"):
         copies.cache_clear()
@@ -164,13 +174,14 @@ def route_compiler(routes: Sequence[Route]) -> None:
     """Let torch.compile use these routes and no others; without any, it is as it was."""
     with _lock:
         forget_import(_LAST_READER)
-        if routes or _saved:
+        kept = _keep_whole()
+        if routes or kept or _saved:
             # Importing the compiler here would take seconds.
-            when_imported(_LAST_READER, lambda: _change(sys.modules[_TABLE], routes))
+            when_imported(_LAST_READER, lambda: _change(sys.modules[_TABLE], routes, kept))
         # What was compiled without the routes must not be found in a cache, on disk neither, nor the other way round.
         config: Any = getattr(torch.compiler, "config", None)
         tag = getattr(config, "cache_key_tag", None)
         if tag is not None:
-            config.cache_key_tag = tag.replace(_TAG, "") + (_TAG if routes else "")
+            config.cache_key_tag = tag.replace(_TAG, "") + (_TAG if routes or kept else "")
         if "torch._dynamo" in sys.modules:
             torch._dynamo.reset()

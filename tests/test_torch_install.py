@@ -22,6 +22,7 @@ if not available("torch"):
     pytest.skip("no torch", allow_module_level=True)
 
 import torch
+from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn import functional
 from torch_calls import Hits, fresh, ours, same
 
@@ -437,6 +438,38 @@ def test_compiled_programs_have_the_same_bits(device: str, rng: np.random.Genera
             compiled = gradients(torch.compile(step, fullgraph=True))
     for one, other in zip(compiled, eager, strict=True):
         assert same(one, other)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.int64])
+@pytest.mark.parametrize("dim", [0, 1, -1])
+def test_a_compiler_counts_the_rows_of_a_mean_once(dim: int, dtype: Any, device: str, rng: np.random.Generator) -> None:
+    """PyTorch's gradient of a mean adds ones to each row's columns; equal columns are added up as one."""
+    shape = [6, 7, 8]
+    column = [1, 1, 1]
+    column[dim] = shape[dim]
+    wide = list(shape)
+    wide[dim] = 300
+    order = [1, 1, 1]
+    order[dim] = 300
+    index = torch.from_numpy(rng.integers(0, shape[dim], order)).to(device).expand(wide)
+    given = torch.from_numpy(rng.integers(-9, 9, wide)).to(device, dtype)
+
+    def count(index: Any, given: Any) -> Any:
+        start = torch.full(shape, 2, dtype=dtype, device=device)
+        return start.scatter_add(dim, index, torch.full(wide, 1, dtype=dtype, device=device))
+
+    def add(index: Any, given: Any) -> Any:
+        start = torch.full(shape, 2, dtype=dtype, device=device)
+        return start.scatter_add(dim, index, given)
+
+    for function, added in ((count, column), (add, shape)):
+        with pybaracuda.torch.install():
+            table = pybaracuda.torch.decompositions()
+            program = make_fx(function, decomposition_table=table, tracing_mode="fake")(index, given)
+            found = program(index, given)
+        nodes = [node for node in program.graph.nodes if "pybaracuda" in str(node.target)]
+        assert [list(node.meta["val"].shape) for node in nodes] == [added]
+        assert same(found, function(index, given))
 
 
 def test_a_compiled_gradient_keeps_its_promised_strides(device: str, rng: np.random.Generator) -> None:

@@ -15,6 +15,7 @@ from functools import cache
 from typing import Any
 
 import torch
+from torch.fx.experimental.proxy_tensor import get_proxy_mode, get_proxy_slot
 
 from .._abi import ABI_HASH
 from ._imports import forget_import, when_imported
@@ -84,13 +85,48 @@ def _compiled(route: Route) -> tuple[Any, Any] | None:
     return original, _opaque(route.operator)
 
 
+def _only_value(tensor: Any) -> Any:
+    """Answer the number that all elements of a tensor are, where a compiler knows one; else None."""
+    tracing = get_proxy_mode()
+    found = None if tracing is None else get_proxy_slot(tensor, tracing.tracer, None)
+    if found is None or found.proxy.node.target is not torch.ops.aten.full.default:
+        return None
+    value = found.proxy.node.args[1]
+    return value if isinstance(value, int | float) else None
+
+
+def _by_one_column(ours: Any) -> Callable[..., Any]:
+    """Answer a scatter_add that adds up one column where all are alike.
+
+    So PyTorch's gradient of a mean counts rows: it adds ones to ones or zeros, as many columns as the rows have. A
+    compiler would have to write them for an operator that it cannot look into.
+    """
+
+    def add(self: Any, dim: int, index: Any, src: Any) -> Any:
+        start, step = _only_value(self), _only_value(src)
+        if start is None or step is None:
+            return ours(self, dim, index, src)
+        column = [1] * self.dim()
+        for at in range(self.dim()):
+            if at != dim % self.dim():
+                index = index.narrow(at, 0, 1)
+        column[dim] = self.shape[dim]
+        total = self.new_full(column, start)
+        added = src.new_full(index.shape, step)
+        return ours(total, dim, index, added).expand(self.shape).clone(memory_format=torch.contiguous_format)
+
+    return add
+
+
 def _router(route: Route, ours: Any, before: Any) -> Callable[..., Any]:
+    taken = _by_one_column(ours) if route.operator == "aten::scatter_add" else ours
+
     def decompose(*args: Any, **kwargs: Any) -> Any:
         first = next((each for each in args if isinstance(each, torch.Tensor)), None)
         if first is not None and first.device.type in route.devices:
             reason = route.refusal(*args, **kwargs)
             if not reason or reason in SLOW_ON_CPU:
-                return ours(*args, **kwargs)
+                return taken(*args, **kwargs)
         return NotImplemented if before is None else before(*args, **kwargs)
 
     return decompose

@@ -70,6 +70,14 @@ from .grid_sample import (
     grid_sample_backward,
 )
 from .pad import PadBackwardDescriptor, PadBackwardPlan, PadDescriptor, PadPlan, pad, pad_backward
+from .pixel_shuffle import (
+    PixelShuffleDescriptor,
+    PixelShufflePlan,
+    PixelUnshuffleDescriptor,
+    PixelUnshufflePlan,
+    pixel_shuffle,
+    pixel_unshuffle,
+)
 from .roi_align import (
     RoiAlignBackwardDescriptor,
     RoiAlignBackwardPlan,
@@ -141,6 +149,10 @@ __all__ = [
     "PadBackwardPlan",
     "PadDescriptor",
     "PadPlan",
+    "PixelShuffleDescriptor",
+    "PixelShufflePlan",
+    "PixelUnshuffleDescriptor",
+    "PixelUnshufflePlan",
     "Plan",
     "PlanPreference",
     "PrecisionGuarantee",
@@ -181,6 +193,8 @@ __all__ = [
     "library_path",
     "pad",
     "pad_backward",
+    "pixel_shuffle",
+    "pixel_unshuffle",
     "raw",
     "roi_align",
     "roi_align_backward",

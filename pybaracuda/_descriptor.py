@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from math import prod
 from operator import index
 from typing import Any, ClassVar
 
@@ -193,9 +194,11 @@ class Descriptor:
         return tuple(shape)
 
     def _extents(self, expression: str) -> tuple[int, ...]:
-        """Evaluate `5`, `name`, `name + 1`, `array`, `array[name]` or `array + array`."""
+        """Evaluate `5`, `name`, `name * name`, `name + 1`, `array`, `array[name]` or `array + array`."""
         if expression.isdecimal():
             return (int(expression),)
+        if " * " in expression:
+            return (prod(getattr(self, name) for name in expression.split(" * ")),)
         if " + " in expression:
             left, right = expression.split(" + ")
             if right.isdecimal():

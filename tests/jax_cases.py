@@ -135,6 +135,18 @@ CASES: dict[str, Case] = {
         lambda m, d, g, y, x: m.affine_grid_backward(g, (2, 1, 4, 5)),
         is_linear=True,
     ),
+    "pixel_shuffle": Case(
+        ((2, 8, 3, 4),),
+        lambda m, d, x: m.pixel_shuffle(x, 2),
+        lambda m, d, g, y, x: m.pixel_unshuffle(g, 2),
+        is_linear=True,
+    ),
+    "pixel_unshuffle": Case(
+        ((2, 3, 4, 6),),
+        lambda m, d, x: m.pixel_unshuffle(x, 2),
+        lambda m, d, g, y, x: m.pixel_shuffle(g, 2),
+        is_linear=True,
+    ),
     "roi_align": Case(
         ((2, 3, 8, 9),),
         lambda m, d, x: m.roi_align(x, d.boxes, (3, 2), 1.0, 2, True),

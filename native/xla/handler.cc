@@ -239,6 +239,12 @@ class Problem {
       case kNumber: return given.at;
       case kInt32: return int64_t{read<int32_t>(given.at)} + given.other;
       case kInt64: return read<int64_t>(given.at);
+      case kProduct: return int64_t{read<int32_t>(given.at)} * read<int32_t>(given.other);
+      case kBySquare: {
+        const int64_t factor = read<int32_t>(given.other);
+        int64_t product;
+        return __builtin_mul_overflow(factor * factor, read<int32_t>(given.at), &product) ? -1 : product;
+      }
       case kEntry: {
         const int32_t named = read<int32_t>(given.other);
         return named >= 0 && named < lengths_[given.at] ? entry(given.at, named) : -1;

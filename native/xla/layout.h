@@ -17,6 +17,8 @@ enum ExtentKind : uint8_t {
   kNumber,     // `at` itself
   kInt32,      // the scalar at `at`, plus `other`
   kInt64,
+  kProduct,    // of the int32 at `at` and the int32 at `other`
+  kBySquare,   // of the int32 at `at` and the square of the int32 at `other`
   kEntry,      // of the host array number `at`: the entry that the int32 at `other` names
   kArray,      // each entry of the host array number `at`, plus that of the array number `other`, -1 for none
   kIndex,      // of segment_ex's index: num_segments (at `at`) + 1 offsets, or num_rows (at `other`) ids

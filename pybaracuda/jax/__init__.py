@@ -15,6 +15,7 @@ except ImportError as error:
 from ._handler import TARGET, TARGETS
 from ._images import affine_grid, grid_sample
 from ._pad import pad
+from ._pixel_shuffle import pixel_shuffle, pixel_unshuffle
 from ._pooling import roi_align, roi_pool
 from ._quantize import dequantize_per_channel
 from ._segments import (
@@ -38,6 +39,8 @@ __all__ = [
     "gather_csr",
     "grid_sample",
     "pad",
+    "pixel_shuffle",
+    "pixel_unshuffle",
     "roi_align",
     "roi_pool",
     "segment_csr",

@@ -44,6 +44,11 @@ def _extent(expression: str, at: dict[str, int], arrays: Sequence[HostArray], op
         return extent("kArray", numbers[found[1]], numbers[found[2]])
     if (found := re.fullmatch(r"(\w+) \+ (\d+)", expression)) and scalars[found[1]] == "i32":
         return extent("kInt32", at[found[1]], int(found[2]))
+    if found := re.fullmatch(r"(\w+)((?: \* (\w+)){1,2})", expression):
+        factors = {scalars[each] for each in (found[1], found[3])}
+        if factors == {"i32"} and set(found[2].split()) == {"*", found[3]}:
+            kind = "kProduct" if found[2].count("*") == 1 else "kBySquare"
+            return extent(kind, at[found[1]], at[found[3]])
     if expression == "num_segments + 1 if form == 2 else num_rows":
         return extent("kIndex", at["num_segments"], at["num_rows"])
     if expression == "num_segments if reduce >= 6 else 0":

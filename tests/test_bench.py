@@ -424,7 +424,7 @@ def test_json_keeps_everything(tmp_path: Path) -> None:
     example().save(path)
     assert results.load(path) == example()
     path.write_text('{"schema": 0}')
-    with pytest.raises(ValueError, match="schema"):
+    with pytest.raises(ValueError, match="is not a benchmark result of schema 1"):
         results.load(path)
 
 

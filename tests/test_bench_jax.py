@@ -143,7 +143,7 @@ def test_results_survive_json(tmp_path: Path) -> None:
     example().save(tmp_path / "found.json")
     assert results.load(tmp_path / "found.json") == example()
     (tmp_path / "found.json").write_text(json.dumps({"schema": 0}), encoding="utf-8")
-    with pytest.raises(ValueError, match="not a benchmark result"):
+    with pytest.raises(ValueError, match="is not a benchmark result of schema 1"):
         results.load(tmp_path / "found.json")
 
 

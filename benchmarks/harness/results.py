@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 from pybaracuda._abi import OPERATORS
 
@@ -170,6 +170,9 @@ class Recorded:
                 raise ValueError(f"{name} differs: {self.origin[name]} was measured, now it is {later.origin[name]}")
 
 
+AnyResult = TypeVar("AnyResult", bound=Recorded)
+
+
 @dataclass
 class Result(Recorded):
     """A whole run."""
@@ -241,6 +244,12 @@ def newest(folder: Path) -> list[Path]:
     """The newest file of every device in a folder, by the names that `Recorded.file_name` gives."""
     found = {path.stem[: -len("-YYYY-MM-DD")]: path for path in sorted(folder.glob("*.json"))}
     return list(found.values())
+
+
+def committed(folder: Path, load: Callable[[Path], AnyResult]) -> list[tuple[Path, AnyResult]]:
+    """The newest result of every device in a folder, GPUs first."""
+    found = [(path, load(path)) for path in newest(folder)]
+    return sorted(found, key=lambda each: (each[1].origin["backend"] != "cuda", each[1].device))
 
 
 def summary(values: Sequence[float]) -> Timing:

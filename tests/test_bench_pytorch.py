@@ -49,14 +49,6 @@ def device_place() -> DevicePlace:
 
 
 @pytest.fixture
-def device(backend: str, torch: ModuleType) -> str:
-    """A backend that this torch has, too."""
-    if backend == "cuda" and not torch.cuda.is_available():
-        pytest.skip("no CUDA")
-    return backend
-
-
-@pytest.fixture
 def worker(torch: ModuleType, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
     """The worker's module, with nothing left of what it sets."""
     from benchmarks.pytorch import worker

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, replace
 from functools import lru_cache
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import jax
@@ -32,7 +33,9 @@ from benchmarks.harness.device import DevicePlace
 from benchmarks.harness.draw import Draw
 from benchmarks.harness.place import Place
 from benchmarks.harness.results import Contestant, Result, RowResult, Timing
+from benchmarks.pytorch import main as pytorch_bench
 from benchmarks.pytorch import render as pytorch_render
+from benchmarks.xla import main as jax_bench
 from pybaracuda._abi import OPERATORS
 from verify.memory.tensors import Tensor, copy_bytes, same_bits
 
@@ -582,22 +585,26 @@ def test_list_names_the_rows(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "text"),
+    ("command", "arguments", "text"),
     [
-        (["--rows", "("], "not a regular expression"),
-        (["--lib", "nothing"], "wanted NAME=path.so"),
-        (["--lib", "x=/no/such.so"], "does not load"),
-        (["--repeat", "0"], "at least 1"),
-        (["--repeat", "some"], "at least 1"),
-        (["--json", "/no/such/folder/x.json"], "does not exist"),
-        (["--plot", "/no/such/folder/x.png"], "does not exist"),
-        (["--update", "/no/such/file.json"], "no file"),
+        *((each, ["--rows", "("], "not a regular expression") for each in (bench, pytorch_bench, jax_bench)),
+        (bench, ["--lib", "nothing"], "wanted NAME=path.so"),
+        (bench, ["--lib", "x=/no/such.so"], "does not load"),
+        *((each, ["--repeat", "0"], "at least 1") for each in (bench, pytorch_bench)),
+        (bench, ["--repeat", "some"], "at least 1"),
+        (bench, ["--json", "/no/such/folder/x.json"], "does not exist"),
+        *((each, ["--output", "/no/such/folder/x.json"], "does not exist") for each in (pytorch_bench, jax_bench)),
+        (bench, ["--plot", "/no/such/folder/x.png"], "does not exist"),
+        *((each, ["--update", "/no/such/file.json"], "no file") for each in (bench, pytorch_bench)),
+        (pytorch_bench, ["--sections", "rows,columns"], "there is no columns; wanted some of host"),
     ],
-    ids=str,
+    ids=lambda each: each.__name__.split(".")[1] if hasattr(each, "__name__") else str(each),
 )
-def test_bad_option_is_one_sentence(arguments: list[str], text: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_bad_option_is_one_sentence(
+    command: ModuleType, arguments: list[str], text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(SystemExit) as stopped:
-        bench.main(["--cpu", *arguments])
+        command.main(["--cpu", *arguments])
     assert stopped.value.code == 2
     assert text in capsys.readouterr().err.splitlines()[-1]
 

@@ -95,18 +95,6 @@ def test_time_limit_is_said(
     assert "Not run: pad_circular bw f32 1x2x8x8 pad 3: no time left" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(
-    ("arguments", "text"),
-    [(["--rows", "("], "not a regular expression"), (["--output", "/no/such/folder/x.json"], "does not exist")],
-    ids=str,
-)
-def test_bad_option_is_one_sentence(arguments: list[str], text: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as stopped:
-        main.main(["--cpu", *arguments])
-    assert stopped.value.code == 2
-    assert text in capsys.readouterr().err.splitlines()[-1]
-
-
 def test_what_only_a_gpu_measures_runs_here_too(rng: np.random.Generator) -> None:
     found = measure.waiting(rng, (1, 2, 8, 8))
     assert 0 < found["returned"] <= found["done"]

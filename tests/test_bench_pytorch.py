@@ -179,24 +179,6 @@ def test_a_lost_worker_is_said(code: str, message: str, tmp_path: Path, monkeypa
         process.ask({}, 30 if "SystemExit" in code else 1)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "text"),
-    [
-        (["--sections", "rows,columns"], "there is no columns; wanted some of host"),
-        (["--rows", "("], "not a regular expression"),
-        (["--repeat", "0"], "at least 1"),
-        (["--output", "/no/such/folder/x.json"], "does not exist"),
-        (["--update", "/no/such/file.json"], "no file"),
-    ],
-    ids=str,
-)
-def test_bad_option_is_one_sentence(arguments: list[str], text: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as stopped:
-        main.main(arguments)
-    assert stopped.value.code == 2
-    assert text in capsys.readouterr().err.splitlines()[-1]
-
-
 PROGRAM = """
 import json, sys
 assert sys.argv[1:-2] == ["--steps", "1"], sys.argv

@@ -130,6 +130,14 @@ def torch() -> ModuleType:
 
 
 @pytest.fixture
+def device(backend: str, torch: ModuleType) -> str:
+    """A kind of device that PyTorch has, too. Tests of JAX, and of several GPUs, have devices of their own."""
+    if backend == "cuda" and not torch.cuda.is_available():
+        pytest.skip("no CUDA")
+    return backend
+
+
+@pytest.fixture
 def as_installed(tmp_path: Path) -> dict[str, str]:
     """The environment of a process that sees the package with its entry points, as pip would have left them."""
     import pybaracuda

@@ -77,6 +77,16 @@ def lattice_roi_case(
 ODD_SCALE = float(np.float32(0.1))
 
 
+def random_boxes(
+    rng: np.random.Generator, dtype: Any, shape: tuple[int, int, int, int], spatial_scale: float, num_rois: int
+) -> Array:
+    """Boxes of any place and size around images of this shape, some of them reversed."""
+    n, _, h, w = shape
+    corners = rng.uniform(-0.3, 1.3, (num_rois, 4)) * (np.array([w, h, w, h]) / spatial_scale)
+    boxes = np.concatenate([rng.integers(0, max(n, 1), (num_rois, 1)), corners], axis=1)
+    return boxes.astype(coordinate_dtype(dtype))
+
+
 def random_roi_case(
     rng: np.random.Generator,
     dtype: Any,
@@ -88,15 +98,12 @@ def random_roi_case(
     num_rois: int = 15,
 ) -> RoiCase:
     """Boxes of any place and size around the image, some of them reversed."""
-    n, c, h, w = shape
-    extent = np.array([w, h, w, h]) / spatial_scale
-    corners = rng.uniform(-0.3, 1.3, (num_rois, 4)) * extent
-    boxes = np.concatenate([rng.integers(0, max(n, 1), (num_rois, 1)), corners], axis=1)
+    boxes = random_boxes(rng, dtype, shape, spatial_scale, num_rois)
     return RoiCase(
         normal(rng, shape, dtype),
-        boxes.astype(coordinate_dtype(dtype)),
+        boxes,
         output_size,
-        normal(rng, (num_rois, c, *output_size), dtype),
+        normal(rng, (num_rois, shape[1], *output_size), dtype),
         {"spatial_scale": spatial_scale, "sampling_ratio": sampling_ratio, "aligned": aligned},
     )
 

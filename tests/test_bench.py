@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, replace
 from functools import lru_cache
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import jax
@@ -23,7 +24,7 @@ from operators import RECORDS
 from PIL import Image
 
 import pybaracuda
-from benchmarks.harness import contenders, host_cost, measure, plot, render, report, results, table
+from benchmarks.harness import contenders, host_cost, measure, page, plot, render, report, results, table
 from benchmarks.harness import main as bench
 from benchmarks.harness import place as places
 from benchmarks.harness.case import Case, Limit, Row
@@ -32,6 +33,9 @@ from benchmarks.harness.device import DevicePlace
 from benchmarks.harness.draw import Draw
 from benchmarks.harness.place import Place
 from benchmarks.harness.results import Contestant, Result, RowResult, Timing
+from benchmarks.pytorch import main as pytorch_bench
+from benchmarks.pytorch import render as pytorch_render
+from benchmarks.xla import main as jax_bench
 from pybaracuda._abi import OPERATORS
 from verify.memory.tensors import Tensor, copy_bytes, same_bits
 
@@ -424,7 +428,7 @@ def test_json_keeps_everything(tmp_path: Path) -> None:
     example().save(path)
     assert results.load(path) == example()
     path.write_text('{"schema": 0}')
-    with pytest.raises(ValueError, match="schema"):
+    with pytest.raises(ValueError, match="is not a benchmark result of schema 1"):
         results.load(path)
 
 
@@ -509,23 +513,30 @@ def test_picture_has_a_colour_for_every_family() -> None:
 def test_render_fills_a_tree(tmp_path: Path) -> None:
     (tmp_path / "benchmarks/results").mkdir(parents=True)
     readme = tmp_path / "README.md"
-    readme.write_text(f"before\n{render.BEGIN}\nold\n{render.END}\nafter\n", encoding="utf-8")
+    through_pytorch = f"{pytorch_render.BEGIN}\n{page.NOTHING}\n{pytorch_render.END}\n"
+    readme.write_text(f"before\n{render.BEGIN}\nold\n{render.END}\nafter\n{through_pytorch}", encoding="utf-8")
     assert bench.main(["--render", str(tmp_path)]) == 0
-    assert "No measurement is committed yet." in readme.read_text(encoding="utf-8")
+    assert f"{render.BEGIN}\n{page.NOTHING}\n{render.END}" in readme.read_text(encoding="utf-8")
     result = example()
     result.save(tmp_path / "benchmarks/results" / result.file_name)
     assert bench.main(["--render", str(tmp_path)]) == 0
     text = readme.read_text(encoding="utf-8")
     assert text.startswith(f"before\n{render.BEGIN}\nMicroseconds, measured 2026-01-02")
-    assert text.endswith(f"{render.END}\nafter\n")
+    assert text.endswith(f"{render.END}\nafter\n{through_pytorch}")
     assert "| first |" in text
     assert "| second |" not in text
     assert "| second |" in (tmp_path / "benchmarks/README.md").read_text(encoding="utf-8")
     source = render.picture_source(tmp_path)
     assert source is not None
     assert Image.open(tmp_path / "benchmarks/roofline.png").text["Source"] == source[1]
-    with pytest.raises(ValueError, match=r"README\.md"):
-        render.with_part("no markers", "part")
+
+
+@pytest.mark.parametrize("text", ["no markers", "<a>\nno end", "<b>\n<a>\n", "<a>\n<b>\n<a>\n<b>\n"])
+def test_a_page_needs_its_markers(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "README.md"
+    file.write_text(text, encoding="utf-8")
+    with pytest.raises(ValueError, match=r"README\.md: wanted one <a> followed by one <b>"):
+        page.with_part(file, "<a>", "<b>", "part")
 
 
 # ---- the command
@@ -574,20 +585,26 @@ def test_list_names_the_rows(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "text"),
+    ("command", "arguments", "text"),
     [
-        (["--rows", "("], "not a regular expression"),
-        (["--lib", "nothing"], "wanted NAME=path.so"),
-        (["--lib", "x=/no/such.so"], "does not load"),
-        (["--repeat", "0"], "at least 1"),
-        (["--json", "/no/such/folder/x.json"], "does not exist"),
-        (["--update", "/no/such/file.json"], "no file"),
+        *((each, ["--rows", "("], "not a regular expression") for each in (bench, pytorch_bench, jax_bench)),
+        (bench, ["--lib", "nothing"], "wanted NAME=path.so"),
+        (bench, ["--lib", "x=/no/such.so"], "does not load"),
+        *((each, ["--repeat", "0"], "at least 1") for each in (bench, pytorch_bench)),
+        (bench, ["--repeat", "some"], "at least 1"),
+        (bench, ["--json", "/no/such/folder/x.json"], "does not exist"),
+        *((each, ["--output", "/no/such/folder/x.json"], "does not exist") for each in (pytorch_bench, jax_bench)),
+        (bench, ["--plot", "/no/such/folder/x.png"], "does not exist"),
+        *((each, ["--update", "/no/such/file.json"], "no file") for each in (bench, pytorch_bench)),
+        (pytorch_bench, ["--sections", "rows,columns"], "there is no columns; wanted some of host"),
     ],
-    ids=str,
+    ids=lambda each: each.__name__.split(".")[1] if hasattr(each, "__name__") else str(each),
 )
-def test_bad_option_is_one_sentence(arguments: list[str], text: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_bad_option_is_one_sentence(
+    command: ModuleType, arguments: list[str], text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(SystemExit) as stopped:
-        bench.main(["--cpu", *arguments])
+        command.main(["--cpu", *arguments])
     assert stopped.value.code == 2
     assert text in capsys.readouterr().err.splitlines()[-1]
 
@@ -613,13 +630,14 @@ def test_host_cost_is_measured_against_the_bare_call(monkeypatch: pytest.MonkeyP
 
 
 def test_readme_shows_the_newest_results() -> None:
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
-    assert render.with_part(text, render.readme_part(ROOT)) == text, "run python3 tools/bench.py --render"
+    readme = ROOT / "README.md"
+    fresh = page.with_part(readme, render.BEGIN, render.END, render.readme_part(ROOT))
+    assert fresh == readme.read_text(encoding="utf-8"), "run python3 tools/bench.py --render"
 
 
 def test_benchmark_page_shows_the_newest_results() -> None:
-    page = ROOT / "benchmarks" / "README.md"
-    assert page.read_text(encoding="utf-8") == render.whole_page(ROOT), "run python3 tools/bench.py --render"
+    whole = (ROOT / "benchmarks" / "README.md").read_text(encoding="utf-8")
+    assert whole == render.whole_page(ROOT), "run python3 tools/bench.py --render"
 
 
 def test_picture_shows_the_newest_results() -> None:

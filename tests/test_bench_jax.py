@@ -15,6 +15,7 @@ import jax
 import numpy as np
 import pytest
 
+from benchmarks.harness.page import NOTHING, with_part
 from benchmarks.xla import main, measure, render, report, results
 from benchmarks.xla.results import Result, RowResult, Way
 from benchmarks.xla.rows import SIZES, rows_of
@@ -143,7 +144,7 @@ def test_results_survive_json(tmp_path: Path) -> None:
     example().save(tmp_path / "found.json")
     assert results.load(tmp_path / "found.json") == example()
     (tmp_path / "found.json").write_text(json.dumps({"schema": 0}), encoding="utf-8")
-    with pytest.raises(ValueError, match="not a benchmark result"):
+    with pytest.raises(ValueError, match="is not a benchmark result of schema 1"):
         results.load(tmp_path / "found.json")
 
 
@@ -173,7 +174,7 @@ def test_render_fills_the_page(tmp_path: Path) -> None:
     (tmp_path / render.FOLDER).mkdir(parents=True)
     page.write_text(f"before\n{render.BEGIN}\nold\n{render.END}\nafter\n", encoding="utf-8")
     render.render(tmp_path)
-    assert page.read_text(encoding="utf-8") == f"before\n{render.BEGIN}\n{render._NOTHING}\n{render.END}\nafter\n"
+    assert page.read_text(encoding="utf-8") == f"before\n{render.BEGIN}\n{NOTHING}\n{render.END}\nafter\n"
     example().save(tmp_path / render.FOLDER / example().file_name)
     render.render(tmp_path)
     text = page.read_text(encoding="utf-8")
@@ -181,9 +182,14 @@ def test_render_fills_the_page(tmp_path: Path) -> None:
     assert "segment_sum: 4 kernels in a program, 4 by the array function." in text
     assert f"From [this file](../{render.FOLDER}/a-gpu-2026-01-02.json)." in text
     assert text.endswith(f"{render.END}\nafter\n")
+    page.write_text("no markers", encoding="utf-8")
+    with pytest.raises(ValueError, match=r"jax\.md: wanted one"):
+        render.render(tmp_path)
 
 
 def test_the_page_is_fresh() -> None:
-    text = (ROOT / render.PAGE).read_text(encoding="utf-8")
+    page = ROOT / render.PAGE
+    text = page.read_text(encoding="utf-8")
     assert text.count(render.BEGIN) == text.count(render.END) == 1
-    assert render.with_part(text, render.part(ROOT)) == text, "run python3 tools/bench.py --render"
+    fresh = with_part(page, render.BEGIN, render.END, render.part(ROOT))
+    assert fresh == text, "run python3 tools/bench.py --render"

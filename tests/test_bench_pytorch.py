@@ -10,6 +10,7 @@ import importlib
 import json
 import sys
 from collections.abc import Iterator
+from dataclasses import asdict
 from functools import lru_cache
 from pathlib import Path
 from types import ModuleType
@@ -22,6 +23,7 @@ import pybaracuda
 from benchmarks.harness import host_cost, place
 from benchmarks.harness.device import DevicePlace
 from benchmarks.harness.main import main as bench
+from benchmarks.harness.page import NOTHING, with_part
 from benchmarks.harness.results import Timing
 from benchmarks.pytorch import main, render, report, results, training
 from benchmarks.pytorch.results import HostResult, Result, RowResult, Run, Training
@@ -44,14 +46,6 @@ HERE = [row for row in ROWS if is_usable(row.needs)]
 @lru_cache(maxsize=1)
 def device_place() -> DevicePlace:
     return DevicePlace()
-
-
-@pytest.fixture
-def device(backend: str, torch: ModuleType) -> str:
-    """A backend that this torch has, too."""
-    if backend == "cuda" and not torch.cuda.is_available():
-        pytest.skip("no CUDA")
-    return backend
 
 
 @pytest.fixture
@@ -92,7 +86,7 @@ def test_row_is_ours_and_right(row: Row, device: str, worker: ModuleType) -> Non
         assert run.difference is not None
         assert run.forward is not None
         assert run.backward is not None
-    json.dumps(results.asdict(found))  # no number of another kind
+    json.dumps(asdict(found))  # no number of another kind
 
 
 def test_pytorchs_own_calls(device: str, worker: ModuleType) -> None:
@@ -183,12 +177,6 @@ def test_a_lost_worker_is_said(code: str, message: str, tmp_path: Path, monkeypa
     monkeypatch.setattr(main, "_START", tmp_path / "start.py")
     with main.WorkerProcess({}) as process, pytest.raises(main.LostError, match=message):
         process.ask({}, 30 if "SystemExit" in code else 1)
-
-
-def test_unknown_sections_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        main.main(["--sections", "rows,columns"])
-    assert "there is no columns; wanted some of host" in capsys.readouterr().err
 
 
 PROGRAM = """
@@ -322,7 +310,7 @@ def test_results_survive_json(tmp_path: Path) -> None:
     result.save(tmp_path / "found.json")
     assert results.load(tmp_path / "found.json") == result
     (tmp_path / "other.json").write_text('{"schema": 9}', encoding="utf-8")
-    with pytest.raises(ValueError, match="schema"):
+    with pytest.raises(ValueError, match="is not a PyTorch benchmark's result of schema 1"):
         results.load(tmp_path / "other.json")
 
 
@@ -368,21 +356,26 @@ def test_render_fills_a_tree(tmp_path: Path) -> None:
     page = tmp_path / "docs" / "pytorch.md"
     page.write_text(f"before\n{render.BEGIN}\nold\n{render.END}\nafter\n", encoding="utf-8")
     render.render(tmp_path)
-    assert page.read_text(encoding="utf-8") == f"before\n{render.BEGIN}\n{render._NOTHING}\n{render.END}\nafter\n"
+    assert page.read_text(encoding="utf-8") == f"before\n{render.BEGIN}\n{NOTHING}\n{render.END}\nafter\n"
     result = example()
     result.save(tmp_path / render.FOLDER / result.file_name)
     render.render(tmp_path)
     assert "| PyTorch | 81.0 to 83.0 |" in page.read_text(encoding="utf-8")
     assert "a-gpu-2026-01-02.json" in (tmp_path / render.PAGE).read_text(encoding="utf-8")
+    page.write_text("no markers", encoding="utf-8")
+    with pytest.raises(ValueError, match=r"pytorch\.md: wanted one"):
+        render.render(tmp_path)
 
 
 def test_the_harness_renders_it_too(tmp_path: Path) -> None:
     from benchmarks.harness import render as harness
 
     (tmp_path / "benchmarks/results").mkdir(parents=True)
-    (tmp_path / "README.md").write_text(f"{harness.BEGIN}\n{harness.END}\n", encoding="utf-8")
+    markers = (harness.BEGIN, harness.END, render.BEGIN, render.END)
+    (tmp_path / "README.md").write_text("\n".join(markers), encoding="utf-8")
     assert bench(["--render", str(tmp_path)]) == 0
     assert (tmp_path / render.PAGE).is_file()
+    assert f"{render.BEGIN}\n{NOTHING}\n{render.END}" in (tmp_path / "README.md").read_text(encoding="utf-8")
 
 
 # ---- what is committed
@@ -395,10 +388,8 @@ def test_page_shows_the_newest_results() -> None:
 
 @pytest.mark.parametrize("name", list(render.PARTS))
 def test_parts_show_the_newest_results(name: str) -> None:
-    text = (ROOT / name).read_text(encoding="utf-8")
-    assert render.with_part(text, render.PARTS[name](ROOT)) == text, "run python3 tools/bench.py --render"
-    # Only the README may do without, while nothing is measured.
-    assert render.BEGIN in text or (name == "README.md" and not render.committed(ROOT))
+    fresh = with_part(ROOT / name, render.BEGIN, render.END, render.PARTS[name](ROOT))
+    assert fresh == (ROOT / name).read_text(encoding="utf-8"), "run python3 tools/bench.py --render"
 
 
 def test_committed_results_are_right() -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from bad_boxes import ANY_BOXES, BAD_BATCH, INF, NAN
 from hypothesis import given
 from hypothesis import strategies as st
 from lattice import RoiCase, lattice_roi_case, normal, random_roi_case
@@ -155,8 +156,6 @@ def test_borders(place: Place, dtype: Any, rng: np.random.Generator, sampling_ra
     check_close(place, with_boxes(case, boxes))
 
 
-NAN, INF = float("nan"), float("inf")
-BAD_BATCH = [-1.0, 2.0, 2.0**31, -(2.0**31), 2.0**63, 1e30, -1e30, INF, -INF, NAN, -0.5, 1.999, -0.0]
 BAD_CORNERS = [
     [NAN, 1, 4, 4],
     [1, NAN, 4, 4],
@@ -379,21 +378,12 @@ def test_many_boxes(place: Place, rng: np.random.Generator) -> None:
     np.testing.assert_array_equal(grad_input, sums)
 
 
-COORDINATES = st.one_of(
-    st.floats(-12, 24, width=32),
-    st.sampled_from([-1.0, 0.0, -0.0, 0.5, 7.0, 8.0, NAN, INF, -INF, 1e30, -1e30, 3.0e38, 1e-40]),
-)
-
-
 @given(
     seed=st.integers(0, 2**32 - 1),
     name=st.sampled_from(list(DTYPES)),
     shape=st.tuples(st.integers(1, 3), st.integers(0, 3), st.integers(0, 9), st.integers(0, 9)),
     output_size=st.tuples(st.integers(1, 4), st.integers(1, 4)),
-    rows=st.lists(
-        st.tuples(st.sampled_from([-1.0, 0.0, 1.0, 2.0, 3.0, NAN]), COORDINATES, COORDINATES, COORDINATES, COORDINATES),
-        max_size=6,
-    ),
+    rows=ANY_BOXES,
     scale=st.sampled_from([1.0, 0.5, 0.0625, float(np.float32(0.3))]),
     sampling_ratio=st.sampled_from([-1, 0, 1, 2, 3, 7]),
     aligned=st.booleans(),

@@ -11,9 +11,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
+from bad_boxes import ANY_BOXES, BAD_BATCH, INF, NAN
 from hypothesis import given
 from hypothesis import strategies as st
-from lattice import ODD_SCALE, integers, normal
+from lattice import ODD_SCALE, integers, normal, random_boxes
 from place import Place, available
 from tolerance import assert_canonical_nans, assert_exact, assert_same_bits, assert_within
 
@@ -21,8 +22,6 @@ import pybaracuda
 from verify.bounds import Sum
 from verify.definitions import roi_pool as oracle
 from verify.dtypes import DTYPES, Array, bits, coordinate_dtype, in_float64
-
-NAN, INF = float("nan"), float("inf")
 
 
 class PoolCase(NamedTuple):
@@ -44,15 +43,12 @@ def random_case(
     num_rois: int = 15,
 ) -> PoolCase:
     """Boxes of any place and size around the image, some of them reversed."""
-    n, c, h, w = shape
-    extent = np.array([w, h, w, h]) / spatial_scale
-    corners = rng.uniform(-0.3, 1.3, (num_rois, 4)) * extent
-    boxes = np.concatenate([rng.integers(0, max(n, 1), (num_rois, 1)), corners], axis=1)
+    boxes = random_boxes(rng, dtype, shape, spatial_scale, num_rois)
     return PoolCase(
         normal(rng, shape, dtype),
-        boxes.astype(coordinate_dtype(dtype)),
+        boxes,
         output_size,
-        normal(rng, (num_rois, c, *output_size), dtype),
+        normal(rng, (num_rois, shape[1], *output_size), dtype),
         spatial_scale,
     )
 
@@ -157,7 +153,6 @@ def test_corners_are_rounded_halves_away_from_zero(place: Place, wide_dtype: Any
     check(place, with_boxes(PoolCase(image, np.zeros((0, 5)), (2, 3), np.ones((1, 1, 2, 3), wide_dtype)), rows))
 
 
-BAD_BATCH = [-1.0, 2.0, 2.0**31, -(2.0**31), 2.0**63, 1e30, -1e30, INF, -INF, NAN, -0.5, 1.999, -0.0]
 BAD_CORNERS = [
     [NAN, 1, 4, 4],
     [1, NAN, 4, 4],
@@ -515,21 +510,12 @@ def test_many_boxes(place: Place, rng: np.random.Generator) -> None:
     np.testing.assert_array_equal(grad_input, sums)
 
 
-COORDINATES = st.one_of(
-    st.floats(-12, 24, width=32),
-    st.sampled_from([-1.0, 0.0, -0.0, 0.5, 7.0, 8.0, NAN, INF, -INF, 1e30, -1e30, 3.0e38, 1e-40]),
-)
-
-
 @given(
     seed=st.integers(0, 2**32 - 1),
     name=st.sampled_from(list(DTYPES)),
     shape=st.tuples(st.integers(1, 3), st.integers(0, 3), st.integers(0, 9), st.integers(0, 9)),
     output_size=st.tuples(st.integers(1, 4), st.integers(1, 4)),
-    rows=st.lists(
-        st.tuples(st.sampled_from([-1.0, 0.0, 1.0, 2.0, 3.0, NAN]), COORDINATES, COORDINATES, COORDINATES, COORDINATES),
-        max_size=6,
-    ),
+    rows=ANY_BOXES,
     scale=st.sampled_from([1.0, 0.5, 0.0625, float(np.float32(0.3)), -0.5]),
 )
 def test_any_boxes(

@@ -32,13 +32,6 @@ FUNCTIONS = (
 )
 
 
-@pytest.fixture(params=["cpu", "cuda"])
-def device(request: pytest.FixtureRequest) -> str:
-    if request.param == "cuda" and not (pybaracuda.backend_available("cuda") and torch.cuda.is_available()):
-        pytest.skip("no CUDA")
-    return str(request.param)
-
-
 class Case(NamedTuple):
     """A function of the package and of pybaracuda.torch, which have the same name and arguments.
 

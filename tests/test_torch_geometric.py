@@ -16,7 +16,6 @@ if not available("torch"):
 import torch
 from torch.autograd import gradcheck, gradgradcheck
 
-import pybaracuda
 from pybaracuda.torch import geometric, segment_csr, segment_sum
 
 FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
@@ -24,13 +23,6 @@ FLOAT = pytest.mark.parametrize("dtype", FLOATS, ids=lambda dtype: str(dtype).re
 SIZE, ROWS = 5, 20
 DIM = pytest.mark.parametrize("dim", [0, 1, -1])
 REDUCTIONS = ("sum", "add", "mean", "mul", "min", "max", "amin", "amax", "any")
-
-
-@pytest.fixture(params=["cpu", "cuda"])
-def device(request: pytest.FixtureRequest) -> str:
-    if request.param == "cuda" and not (pybaracuda.backend_available("cuda") and torch.cuda.is_available()):
-        pytest.skip("no CUDA")
-    return str(request.param)
 
 
 def drawn(rng: np.random.Generator, dim: int, device: str, dtype: Any = torch.float64) -> tuple[Any, Any]:

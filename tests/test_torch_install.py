@@ -34,13 +34,6 @@ FLOAT = pytest.mark.parametrize("dtype", FLOATS, ids=lambda dtype: str(dtype).re
 REDUCTIONS = ("sum", "mean", "prod", "amax", "amin")
 
 
-@pytest.fixture(params=["cpu", "cuda"])
-def device(request: pytest.FixtureRequest) -> str:
-    if request.param == "cuda" and not (pybaracuda.backend_available("cuda") and torch.cuda.is_available()):
-        pytest.skip("no CUDA")
-    return str(request.param)
-
-
 @pytest.fixture(autouse=True)
 def nothing_installed() -> Iterator[None]:
     yield

@@ -133,13 +133,6 @@ TOO_OLD = f"calls go through Python, since torch {torch.__version__} has no torc
 HERE = [name for name in CASES if name.startswith("aten::") or available("torchvision")]
 
 
-@pytest.fixture(params=["cpu", "cuda"])
-def device(request: pytest.FixtureRequest) -> str:
-    if request.param == "cuda" and not (pybaracuda.backend_available("cuda") and torch.cuda.is_available()):
-        pytest.skip("no CUDA")
-    return str(request.param)
-
-
 @pytest.fixture(autouse=True)
 def nothing_installed() -> Iterator[None]:
     if available("torchvision"):

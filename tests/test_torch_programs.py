@@ -15,14 +15,6 @@ SAME = "two runs on pybaracuda's kernels end with the same weights (a)"
 repeatable = importlib.import_module("examples.repeatable_training.run")
 
 
-@pytest.fixture
-def device(backend: str) -> str:
-    """A backend that this torch has, too."""
-    if backend == "cuda" and not importlib.import_module("torch").cuda.is_available():
-        pytest.skip("no CUDA")
-    return backend
-
-
 # Without a torchvision that goes with this torch there is no detector; that is no skip.
 HERE = sorted(name for name, (_, module) in repeatable.PROGRAMS.items() if not module or repeatable.is_usable(module))
 

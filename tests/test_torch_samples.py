@@ -22,13 +22,6 @@ DTYPE = pytest.mark.parametrize("dtype", DTYPES, ids=lambda dtype: str(dtype).re
 NAME = pytest.mark.parametrize("name", list(TAKEN))
 
 
-@pytest.fixture(params=["cpu", "cuda"])
-def device(request: pytest.FixtureRequest) -> str:
-    if request.param == "cuda" and not (pybaracuda.backend_available("cuda") and torch.cuda.is_available()):
-        pytest.skip("no CUDA")
-    return str(request.param)
-
-
 @pytest.fixture(autouse=True)
 def nothing_installed() -> Iterator[None]:
     yield

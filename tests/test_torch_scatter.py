@@ -17,7 +17,6 @@ if not available("torch"):
 import torch
 from torch.autograd import gradcheck, gradgradcheck
 
-import pybaracuda
 from pybaracuda.torch import scatter as ours
 
 SIZE = 4
@@ -44,13 +43,6 @@ PLACES = {
 PLACE = pytest.mark.parametrize("place", PLACES.values(), ids=PLACES.keys())
 INTEGERS = (torch.int8, torch.uint8, torch.int16, torch.int32, torch.int64)
 INTEGER = pytest.mark.parametrize("dtype", INTEGERS, ids=lambda dtype: str(dtype).removeprefix("torch."))
-
-
-@pytest.fixture(params=["cpu", "cuda"])
-def device(request: pytest.FixtureRequest) -> str:
-    if request.param == "cuda" and not (pybaracuda.backend_available("cuda") and torch.cuda.is_available()):
-        pytest.skip("no CUDA")
-    return str(request.param)
 
 
 def name_of(reduce: str) -> Callable[..., Any]:

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import argparse
-import re
 import sys
 import time
 from collections.abc import Sequence
@@ -21,6 +20,7 @@ from .case import Row
 from .contenders import RawLibrary
 from .device import DevicePlace
 from .draw import Draw
+from .options import add_list, add_output, add_repeat, add_rows, add_update, new_file, result_file
 from .place import Place
 from .table import ROWS, WARM_UP
 
@@ -37,22 +37,15 @@ def _library(text: str) -> RawLibrary:
         raise argparse.ArgumentTypeError(f"{path} does not load: {error}") from None
 
 
-def _pattern(text: str) -> re.Pattern[str]:
-    try:
-        return re.compile(text)
-    except re.error as error:
-        raise argparse.ArgumentTypeError(f"not a regular expression: {error}") from None
-
-
 def _arguments(argv: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="benchmarks/run.py",
         description="Time and check every operator beside every peer that can be imported, in one run.",
     )
     parser.add_argument("--cpu", action="store_true", help="the CPU rows, also where there is a GPU")
-    parser.add_argument("--rows", type=_pattern, metavar="REGEX", help="only rows whose name matches somewhere")
-    parser.add_argument("--list", action="store_true", help="print the names of the rows and end")
-    parser.add_argument("--repeat", type=int, help=f"repetitions (default: {_GPU_REPEATS}; CPU: {_CPU_REPEATS})")
+    add_rows(parser)
+    add_list(parser)
+    add_repeat(parser, _GPU_REPEATS, _CPU_REPEATS)
     parser.add_argument(
         "--lib",
         type=_library,
@@ -62,19 +55,9 @@ def _arguments(argv: Sequence[str]) -> argparse.Namespace:
         help="another library with the same C ABI to run beside ours; may be repeated",
     )
     parser.add_argument("--no-peers", action="store_true", help="ours and a plain copy alone")
-    parser.add_argument(
-        "--json",
-        type=Path,
-        metavar="FILE.json",
-        help="write the results, after every row; a folder gets a file that is named after device and date",
-    )
-    parser.add_argument(
-        "--update",
-        type=Path,
-        metavar="FILE.json",
-        help="write the results into a file of an earlier run on the same machine, which keeps its other rows",
-    )
-    parser.add_argument("--plot", type=Path, metavar="FILE", help="draw the results")
+    add_output(parser, "--json")
+    add_update(parser, "its other rows")
+    parser.add_argument("--plot", type=new_file, metavar="FILE", help="draw the results")
     parser.add_argument(
         "--render",
         type=Path,
@@ -83,15 +66,7 @@ def _arguments(argv: Sequence[str]) -> argparse.Namespace:
     )
     # The tests' tiny problems.
     parser.add_argument("--small", action="store_true", help=argparse.SUPPRESS)
-    options = parser.parse_args(argv)
-    for file in (options.json, options.plot):
-        if file is not None and not file.absolute().parent.is_dir():
-            parser.error(f"the folder {file.parent} does not exist")
-    if options.update is not None and not options.update.is_file():
-        parser.error(f"--update: there is no file {options.update}")
-    if options.repeat is not None and options.repeat < 1:
-        parser.error("--repeat: wanted at least 1")
-    return options
+    return parser.parse_args(argv)
 
 
 def _chosen(options: argparse.Namespace, backend: str) -> list[Row]:
@@ -133,14 +108,12 @@ def run(options: argparse.Namespace, rows: Sequence[Row], place: Place) -> int:
     about = origin.describe(place, repeat, missing, [f"{each.name}={each.path.name}" for each in options.lib])
     about |= {"copy_rate": place.copy_rate(), "floor_us": place.floor() * 1e6}
     result = results.Result(about)
-    if options.json is not None and options.json.suffix != ".json":
-        options.json.mkdir(exist_ok=True)
-        options.json /= result.file_name
+    file = result_file(options.json, result)
     earlier = None if options.update is None else results.load(options.update)
 
     def save() -> None:
-        if options.json is not None:
-            result.save(options.json)
+        if file is not None:
+            result.save(file)
         if earlier is not None:
             results.updated(earlier, result).save(options.update)
 

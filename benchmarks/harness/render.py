@@ -4,33 +4,30 @@
 from __future__ import annotations
 
 import hashlib
-import re
 from pathlib import Path
 
 from benchmarks.pytorch import render as pytorch
 from benchmarks.xla import render as xla
 
-from . import plot, report, results
+from . import page, plot, report, results
 from .results import Result
 
 BEGIN, END = "<!-- benchmark-begin -->", "<!-- benchmark-end -->"
 _FOLDER = "benchmarks"
 # How many rows the README shows.
 _README_ROWS = 6
-_NOTHING = "No measurement is committed yet."
 
 
 def committed(root: Path) -> list[tuple[Path, Result]]:
     """The newest result of every device, GPUs first."""
-    found = [(path, results.load(path)) for path in results.newest(root / _FOLDER / "results")]
-    return sorted(found, key=lambda each: (each[1].origin["backend"] != "cuda", each[1].device))
+    return results.committed(root / _FOLDER / "results", results.load)
 
 
 def readme_part(root: Path) -> str:
     """What stands between the markers in README.md: some rows of the first result."""
     found = committed(root)
     if not found:
-        return _NOTHING
+        return page.NOTHING
     path, result = found[0]
     return "\n\n".join(
         [
@@ -59,7 +56,7 @@ def whole_page(root: Path) -> str:
         parts += [report.table(result), "### Everyone", report.peers_table(result)]
         if result.host:
             parts += ["### Host", report.host_table(result)]
-    parts += [report.LEGEND, report.INPUTS] if committed(root) else [_NOTHING]
+    parts += [report.LEGEND, report.INPUTS] if committed(root) else [page.NOTHING]
     return "\n\n".join(parts) + "\n"
 
 
@@ -72,19 +69,11 @@ def picture_source(root: Path) -> tuple[Result, str] | None:
     return result, hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-def with_part(text: str, part: str) -> str:
-    """A README's text with what stands between the markers replaced."""
-    pattern = re.compile(f"{re.escape(BEGIN)}\n.*?{re.escape(END)}", re.DOTALL)
-    if len(pattern.findall(text)) != 1:
-        raise ValueError(f"README.md: wanted one {BEGIN} followed by one {END}")
-    return pattern.sub(lambda _: f"{BEGIN}\n{part}\n{END}", text)
-
-
 def render(root: Path) -> None:
     """Write README.md's part, benchmarks/README.md and benchmarks/roofline.png, and what was measured through PyTorch
     and in JAX's programs."""
     readme = root / "README.md"
-    readme.write_text(with_part(readme.read_text(encoding="utf-8"), readme_part(root)), encoding="utf-8")
+    readme.write_text(page.with_part(readme, BEGIN, END, readme_part(root)), encoding="utf-8")
     (root / _FOLDER / "README.md").write_text(whole_page(root), encoding="utf-8")
     source = picture_source(root)
     if source is not None:

@@ -4,7 +4,8 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
 
 from .place import FEWEST_REPEATS
 from .results import Contestant, HostResult, Result, RowResult
@@ -18,7 +19,7 @@ def duration(us: float) -> str:
     return f"{us:.0f} us" if us >= 1000 else f"{us:.1f} us"
 
 
-def _short(us: float) -> str:
+def short(us: float) -> str:
     """Microseconds to three or four figures, for tables."""
     return f"{us:,.0f}" if us >= 100 else f"{us:.1f}"
 
@@ -107,19 +108,19 @@ def _markdown_cells(result: Result, row: RowResult) -> dict[str, str]:
     cells = {
         "case": row.name,
         "bytes": _megabytes(row.bytes),
-        "light": _short(row.light_us),
-        "copy": _short(row.copy.us),
+        "light": short(row.light_us),
+        "copy": short(row.copy.us),
     }
     if ours.timing is None:
         cells |= {"ours": "not supported"}
     else:
         cells |= {
-            "ours": f"**{_short(ours.timing.us)}**",
+            "ours": f"**{short(ours.timing.us)}**",
             "of light": percent(row.share or 0),
             "bits": _bits(ours.stable),
         }
     if best is not None and best.timing is not None:
-        cells |= {"best peer": f"{_short(best.timing.us)} ({best.name})", "its bits": _bits(best.stable)}
+        cells |= {"best peer": f"{short(best.timing.us)} ({best.name})", "its bits": _bits(best.stable)}
         if (ratio := row.ratio(best)) is not None:
             cells["ratio"] = f"{ratio:.1f} x" if ratio >= 10 else f"{ratio:.2f} x"
     marks = [result.met(row, limit) for limit in row.limits]
@@ -172,12 +173,12 @@ def peers_table(result: Result) -> str:
         for each in (row.ours, *row.peers):
             timing, ratio = each.timing, row.ratio(each)
             cells = [row.name if each is row.ours else "", each.name]
-            cells += [_short(timing.us), f"{_short(timing.low_us)} .. {_short(timing.high_us)}"] if timing else ["", ""]
+            cells += [short(timing.us), f"{short(timing.low_us)} .. {short(timing.high_us)}"] if timing else ["", ""]
             cells += ["" if ratio is None else f"{ratio:.2f}", _bits(each.stable)]
             cells += ["" if each.error is None else f"{each.error:.1e}", each.note.replace("|", "\\|")]
             text.append("| " + " | ".join(cells) + " |")
         if row.one_thread_us is not None:
-            text.append(f"| | pybaracuda, one thread | {_short(row.one_thread_us)} | | | | | |")
+            text.append(f"| | pybaracuda, one thread | {short(row.one_thread_us)} | | | | | |")
     return "\n".join(text)
 
 
@@ -192,20 +193,34 @@ def host_table(result: Result) -> str:
     return "\n".join(text)
 
 
+def machine(given: Mapping[str, Any]) -> str:
+    """What computed, of a result's origin."""
+    driver = f", driver {given['driver']}" if given["driver"] else ""
+    return f"{given['device']}{driver}"
+
+
+def versions(given: Mapping[str, Any], packages: Sequence[str] | None = None) -> str:
+    """Packages of a result's origin: all of them, or those of these that took part."""
+    found = given["versions"]
+    return ", ".join(f"{name} {found[name]}" for name in (packages or found) if name in found)
+
+
+def measured(given: Mapping[str, Any]) -> str:
+    """When, on what and with what a run was, in a sentence."""
+    return f"Measured {given['date']} on {machine(given)}; {versions(given)}."
+
+
 def origin(result: Result) -> str:
     """Where the figures came from, as a paragraph."""
     given = result.origin
-    versions = ", ".join(f"{name} {version}" for name, version in given["versions"].items())
-    driver = f", driver {given['driver']}" if given["driver"] else ""
     text = (
-        f"Measured {given['date']} on {given['device']}{driver}; {versions}. Medians of {given['repeat']} repetitions "
-        f"(of slow peers at least {FEWEST_REPEATS}) in turns, caches flushed before each ({given['flush']}); copy rate "
-        f"{given['copy_rate'] / 1e9:.0f} GB/s (read and written); a call that does nothing takes "
-        f"{given['floor_us']:.1f} us."
+        f"{measured(given)} Medians of {given['repeat']} repetitions (of slow peers at least {FEWEST_REPEATS}) in "
+        f"turns, caches flushed before each ({given['flush']}); copy rate {given['copy_rate'] / 1e9:.0f} GB/s (read "
+        f"and written); a call that does nothing takes {given['floor_us']:.1f} us."
     )
-    measured, today = {row.name for row in result.rows}, [row.name for row in ROWS if row.backend == given["backend"]]
-    missing = sum(name not in measured for name in today)
-    if measured and missing:
+    names, today = {row.name for row in result.rows}, [row.name for row in ROWS if row.backend == given["backend"]]
+    missing = sum(name not in names for name in today)
+    if names and missing:
         text += f" {missing} of the benchmark's {len(today)} rows are not in this run."
     for date in sorted({row.measured for row in result.rows if row.measured}):
         counts = [row.ours.timing.count for row in result.rows if row.measured == date and row.ours.timing]
@@ -219,10 +234,9 @@ def origin(result: Result) -> str:
 def short_origin(result: Result) -> str:
     """Where the figures came from and what they mean, in two sentences."""
     given = result.origin
-    driver = f", driver {given['driver']}" if given["driver"] else ""
     return paragraph(
-        f"Microseconds, measured {given['date']} on {given['device']}{driver}. light: the time of the bytes that must "
-        "be read and written, at the copy rate; bits: whether repeats gave the same ones."
+        f"Microseconds, measured {given['date']} on {machine(given)}. light: the time of the bytes that must be read "
+        "and written, at the copy rate; bits: whether repeats gave the same ones."
     )
 
 

@@ -1,20 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a run found, as data and as JSON, and what follows from it: ratios, shares, limits. Nothing is measured here."""
+"""What a run found, as data and as JSON, and what follows from it: ratios, shares, limits. Nothing is measured here.
+
+The benchmarks through PyTorch and of JAX programs find other things, and write them down as this one does: `Recorded`.
+"""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, TypeVar
 
 from pybaracuda._abi import OPERATORS
 
 from .case import Limit
-
-SCHEMA = 1
 
 
 @dataclass
@@ -128,12 +129,14 @@ class HostResult:
 
 
 @dataclass
-class Result:
-    """A whole run."""
+class Recorded:
+    """A whole run of a benchmark as it is written down; what it found is for the classes that inherit."""
+
+    # What such a file is, for a reader, and which of its forms this is.
+    KIND: ClassVar[str] = "benchmark result"
+    SCHEMA: ClassVar[int]
 
     origin: dict[str, Any]
-    rows: list[RowResult] = field(default_factory=list)
-    host: list[HostResult] = field(default_factory=list)
 
     @property
     def device(self) -> str:
@@ -145,6 +148,39 @@ class Result:
         """Under which name a result is committed."""
         device = re.sub(r"[^a-z0-9]+", "-", self.device.lower()).strip("-")
         return f"{device}-{str(self.origin['date']).split()[0]}.json"
+
+    def save(self, path: Path) -> None:
+        """Write the JSON file, whole or not at all."""
+        fresh = path.with_name(path.name + ".new")
+        fresh.write_text(json.dumps({"schema": self.SCHEMA, **asdict(self)}, indent=1) + "\n", encoding="utf-8")
+        fresh.replace(path)
+
+    @classmethod
+    def read(cls, path: Path) -> dict[str, Any]:
+        """The fields that `save` wrote; ValueError if the file is of another kind or form."""
+        fields: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        if fields.pop("schema", None) != cls.SCHEMA:
+            raise ValueError(f"{path} is not a {cls.KIND} of schema {cls.SCHEMA}")
+        return fields
+
+    def check_same(self, later: Recorded, names: Sequence[str]) -> None:
+        """Raise ValueError if a later run is not of the same machine and software, as far as `names` of origins say."""
+        for name in names:
+            if self.origin[name] != later.origin[name]:
+                raise ValueError(f"{name} differs: {self.origin[name]} was measured, now it is {later.origin[name]}")
+
+
+AnyResult = TypeVar("AnyResult", bound=Recorded)
+
+
+@dataclass
+class Result(Recorded):
+    """A whole run."""
+
+    SCHEMA = 1
+
+    rows: list[RowResult] = field(default_factory=list)
+    host: list[HostResult] = field(default_factory=list)
 
     def met(self, row: RowResult, limit: Limit) -> bool | None:
         """Whether a row keeps a limit; None if this run cannot tell."""
@@ -164,19 +200,14 @@ class Result:
             wanted = other.ours.timing.us if other and other.ours.timing else None
         return None if wanted is None else row.ours.timing.us <= limit.factor * wanted
 
-    def save(self, path: Path) -> None:
-        """Write the JSON file, whole or not at all."""
-        fresh = path.with_name(path.name + ".new")
-        fresh.write_text(json.dumps({"schema": SCHEMA, **asdict(self)}, indent=1) + "\n", encoding="utf-8")
-        fresh.replace(path)
 
-
-def _timing(data: Mapping[str, Any] | None) -> Timing | None:
+def timing_of(data: Mapping[str, Any] | None) -> Timing | None:
+    """A Timing of its fields."""
     return None if data is None else Timing(**data)
 
 
 def _contestant(data: Mapping[str, Any]) -> Contestant:
-    return Contestant(**{**data, "timing": _timing(data["timing"])})
+    return Contestant(**{**data, "timing": timing_of(data["timing"])})
 
 
 def _row(data: Mapping[str, Any]) -> RowResult:
@@ -193,9 +224,7 @@ def _row(data: Mapping[str, Any]) -> RowResult:
 
 def load(path: Path) -> Result:
     """Read what `Result.save` wrote."""
-    data = json.loads(path.read_text(encoding="utf-8"))
-    if data.pop("schema", None) != SCHEMA:
-        raise ValueError(f"{path} is not a benchmark result of schema {SCHEMA}")
+    data = Result.read(path)
     hosts = [HostResult(**{**each, "timing": Timing(**each["timing"])}) for each in data["host"]]
     return Result(data["origin"], [_row(each) for each in data["rows"]], hosts)
 
@@ -205,18 +234,22 @@ def updated(result: Result, later: Result) -> Result:
 
     Raises ValueError if the runs are not of the same machine and software.
     """
-    for name in ("device", "driver", "versions", "flush"):
-        if result.origin[name] != later.origin[name]:
-            raise ValueError(f"{name} differs: {result.origin[name]} was measured, now it is {later.origin[name]}")
+    result.check_same(later, ("device", "driver", "versions", "flush"))
     fresh = {row.name: replace(row, measured=later.origin["date"]) for row in later.rows}
     rows = [fresh.pop(row.name, row) for row in result.rows]
     return Result(result.origin, [*rows, *fresh.values()], later.host or result.host)
 
 
 def newest(folder: Path) -> list[Path]:
-    """The newest file of every device in a folder, by the names that `Result.file_name` gives."""
+    """The newest file of every device in a folder, by the names that `Recorded.file_name` gives."""
     found = {path.stem[: -len("-YYYY-MM-DD")]: path for path in sorted(folder.glob("*.json"))}
     return list(found.values())
+
+
+def committed(folder: Path, load: Callable[[Path], AnyResult]) -> list[tuple[Path, AnyResult]]:
+    """The newest result of every device in a folder, GPUs first."""
+    found = [(path, load(path)) for path in newest(folder)]
+    return sorted(found, key=lambda each: (each[1].origin["backend"] != "cuda", each[1].device))
 
 
 def summary(values: Sequence[float]) -> Timing:

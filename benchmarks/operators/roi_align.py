@@ -3,14 +3,14 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
-from benchmarks.harness.case import FORWARD, NO_SLOWER, Case, FrameworkCall, Part, Row, on_cpu, us
+from benchmarks.harness.boxes import BoxCase
+from benchmarks.harness.case import FORWARD, NO_SLOWER, FrameworkCall, Part, Row, on_cpu, us
 from benchmarks.harness.draw import Draw
 from pybaracuda import (
     RoiAlignBackwardDescriptor,
@@ -19,89 +19,30 @@ from pybaracuda import (
     RoiAlignPlan,
 )
 from verify.definitions import roi_align as definitions
-from verify.dtypes import Array, dtype_of
+from verify.dtypes import Array
 
 # What is held against float64: so many channels of one image and, forward, so many of its boxes.
 _CHANNELS, _BOXES = 2, 64
 
-C = TypeVar("C", bound="_RoiAlign")
-
 
 @dataclass(frozen=True, kw_only=True)
-class _RoiAlign(Case):
-    """Boxes inside the image, their sides between `low` and `high` of its pixels; `scale` is a power of two."""
+class _RoiAlign(BoxCase):
+    """What both directions have in common; a `sampling_ratio` of 0 is the adaptive one."""
 
-    n: int
-    c: int
-    h: int
-    w: int
-    boxes: int
-    low: int
-    high: int
-    scale: float
-    bins: int = 7
     sampling_ratio: int = 2
 
     @property
     def text(self) -> str:
-        sampling = f"sr {self.sampling_ratio}" if self.sampling_ratio else "adaptive"
-        return (
-            f"N{self.n} C{self.c} {self.h}x{self.w}, {self.boxes} boxes {self.low}..{self.high} px "
-            f"at 1/{round(1 / self.scale)}, {self.bins}x{self.bins} {sampling}"
-        )
+        return f"{super().text} {f'sr {self.sampling_ratio}' if self.sampling_ratio else 'adaptive'}"
 
-    @property
-    def _coordinates(self) -> str:
-        return "f64" if self.element == "f64" else "f32"
-
-    @property
-    def _map_shape(self) -> tuple[int, int, int, int]:
-        return (self.n, self.c, self.h, self.w)
-
-    @property
-    def _pooled_shape(self) -> tuple[int, ...]:
-        return (self.boxes, self.c, self.bins, self.bins)
-
-    def _fields(self) -> dict[str, Any]:
-        """What both descriptors are made of."""
-        return {
-            "n": self.n,
-            "c": self.c,
-            "h": self.h,
-            "w": self.w,
-            "num_rois": self.boxes,
-            "pooled_h": self.bins,
-            "pooled_w": self.bins,
-            "spatial_scale": self.scale,
-            "sampling_ratio": self.sampling_ratio,
-            "element": self.element,
-        }
-
-    def _draw_boxes(self, draw: Draw) -> Array:
-        rng, count = draw.rng, self.boxes
-        extents = np.array([self.w / self.scale, self.h / self.scale])
-        # Uniform on a logarithmic axis: as many boxes of 20 to 40 pixels as of 100 to 200.
-        sides = np.exp(rng.uniform(math.log(self.low), math.log(self.high), (count, 2)))
-        corners = rng.uniform(0, 1, (count, 2)) * np.maximum(extents - sides, 0)
-        image = rng.integers(0, self.n, (count, 1))
-        boxes = np.concatenate([image, corners, corners + sides], axis=1)
-        return boxes.astype(dtype_of(self._coordinates))
+    def fields(self) -> dict[str, Any]:
+        return {**super().fields(), "spatial_scale": self.scale, "sampling_ratio": self.sampling_ratio}
 
     @property
     def _options(self) -> dict[str, Any]:
         """What the definitions want to know beside the arrays."""
-        coordinates = dtype_of(self._coordinates)
-        return {"spatial_scale": self.scale, "sampling_ratio": self.sampling_ratio, "coordinate_dtype": coordinates}
-
-    @staticmethod
-    def _alone(boxes: Array, image: int) -> Array:
-        """The boxes of one image, as if there were no other."""
-        chosen: Array = boxes[boxes[:, 0] == image].copy()
-        chosen[:, 0] = 0
-        return chosen
-
-    def _small(self: C) -> C:
-        return replace(self, n=min(self.n, 2), c=5, h=19, w=37, boxes=11, low=8, high=64, scale=0.25)
+        scale, ratio = self.scale, self.sampling_ratio
+        return {"spatial_scale": scale, "sampling_ratio": ratio, "coordinate_dtype": self.coordinates}
 
     def _torchvision(
         self, torch: Any, given: Mapping[str, Any], values: str, options: Sequence[Any]
@@ -124,16 +65,16 @@ class RoiAlign(_RoiAlign):
     plan_type = RoiAlignPlan
 
     def descriptor(self) -> RoiAlignDescriptor:
-        return RoiAlignDescriptor(**self._fields())
+        return RoiAlignDescriptor(**self.fields())
 
     def inputs(self, draw: Draw) -> dict[str, Array]:
-        return {"input": draw.normal(self._map_shape, self.element), "rois": self._draw_boxes(draw)}
+        return {"input": draw.normal(self.map_shape, self.element), "rois": self.draw_boxes(draw)}
 
     def outputs(self) -> dict[str, tuple[tuple[int, ...], str]]:
-        return {"output": (self._pooled_shape, self.element)}
+        return {"output": (self.pooled_shape, self.element)}
 
     def unread(self, inputs: Mapping[str, Array]) -> int:
-        read = definitions.pixels_read(inputs["rois"], self._map_shape, (self.bins, self.bins), **self._options)
+        read = definitions.pixels_read(inputs["rois"], self.map_shape, (self.bins, self.bins), **self._options)
         return (self.n * self.h * self.w - read) * self.c * inputs["input"].itemsize
 
     def parts(self, inputs: Mapping[str, Array], draw: Draw) -> list[Part]:
@@ -143,7 +84,7 @@ class RoiAlign(_RoiAlign):
         order = draw.some(_BOXES, len(of_image))
         expected = definitions.roi_align(
             inputs["input"][image, channels][None],
-            self._alone(inputs["rois"], image)[order],
+            self.alone(inputs["rois"], image)[order],
             (self.bins, self.bins),
             **self._options,
         )
@@ -157,9 +98,6 @@ class RoiAlign(_RoiAlign):
         options = (self.scale, self.bins, self.bins, self.sampling_ratio, False)
         return self._torchvision(torch, given, "input", options)
 
-    def small(self) -> Case:
-        return self._small()
-
 
 @dataclass(frozen=True, kw_only=True)
 class RoiAlignBackward(_RoiAlign):
@@ -168,13 +106,13 @@ class RoiAlignBackward(_RoiAlign):
     plan_type = RoiAlignBackwardPlan
 
     def descriptor(self) -> RoiAlignBackwardDescriptor:
-        return RoiAlignBackwardDescriptor(**self._fields())
+        return RoiAlignBackwardDescriptor(**self.fields())
 
     def inputs(self, draw: Draw) -> dict[str, Array]:
-        return {"grad_output": draw.normal(self._pooled_shape, self.element), "rois": self._draw_boxes(draw)}
+        return {"grad_output": draw.normal(self.pooled_shape, self.element), "rois": self.draw_boxes(draw)}
 
     def outputs(self) -> dict[str, tuple[tuple[int, ...], str]]:
-        return {"grad_input": (self._map_shape, self.element)}
+        return {"grad_input": (self.map_shape, self.element)}
 
     def parts(self, inputs: Mapping[str, Array], draw: Draw) -> list[Part]:
         image = int(inputs["rois"][draw.rng.integers(self.boxes), 0])
@@ -182,7 +120,7 @@ class RoiAlignBackward(_RoiAlign):
         (of_image,) = np.nonzero(inputs["rois"][:, 0] == image)
         expected = definitions.roi_align_backward(
             inputs["grad_output"][np.ix_(of_image, channels)],
-            self._alone(inputs["rois"], image),
+            self.alone(inputs["rois"], image),
             (1, len(channels), self.h, self.w),
             **self._options,
         )
@@ -193,11 +131,8 @@ class RoiAlignBackward(_RoiAlign):
         return f"{_CHANNELS} of {self.c} channels of one image, all its boxes"
 
     def torch_calls(self, torch: Any, given: Mapping[str, Any]) -> dict[str, FrameworkCall]:
-        options = (self.scale, self.bins, self.bins, *self._map_shape, self.sampling_ratio, False)
+        options = (self.scale, self.bins, self.bins, *self.map_shape, self.sampling_ratio, False)
         return self._torchvision(torch, given, "grad_output", options)
-
-    def small(self) -> Case:
-        return self._small()
 
 
 # ---- rows

@@ -3,106 +3,38 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
-from benchmarks.harness.case import NO_SLOWER, Case, FrameworkCall, Part, Row, on_cpu
+from benchmarks.harness.boxes import BoxCase
+from benchmarks.harness.case import NO_SLOWER, FrameworkCall, Part, Row, on_cpu
 from benchmarks.harness.draw import Draw
 from pybaracuda import RoiPoolBackwardDescriptor, RoiPoolBackwardPlan, RoiPoolDescriptor, RoiPoolPlan
 from verify.bounds import exact
 from verify.definitions import roi_pool as definitions
-from verify.dtypes import Array, dtype_of
+from verify.dtypes import Array
 
 # What is held against the definition: so many channels of one image and, forward, so many of its boxes.
 _CHANNELS, _BOXES = 2, 64
 
-C = TypeVar("C", bound="_RoiPool")
-
 
 @dataclass(frozen=True, kw_only=True)
-class _RoiPool(Case):
-    """Boxes inside the image, their sides between `low` and `high` of its pixels; `scale` is a power of two."""
-
-    n: int
-    c: int
-    h: int
-    w: int
-    boxes: int
-    low: int
-    high: int
-    scale: float
-    bins: int = 7
-
-    @property
-    def text(self) -> str:
-        return (
-            f"N{self.n} C{self.c} {self.h}x{self.w}, {self.boxes} boxes {self.low}..{self.high} px "
-            f"at 1/{round(1 / self.scale)}, {self.bins}x{self.bins}"
-        )
-
-    @property
-    def _coordinates(self) -> Any:
-        return dtype_of("f64" if self.element == "f64" else "f32")
-
-    @property
-    def _map_shape(self) -> tuple[int, int, int, int]:
-        return (self.n, self.c, self.h, self.w)
-
-    @property
-    def _pooled_shape(self) -> tuple[int, ...]:
-        return (self.boxes, self.c, self.bins, self.bins)
-
-    def _fields(self) -> dict[str, Any]:
-        """What both descriptors are made of."""
-        return {
-            "n": self.n,
-            "c": self.c,
-            "h": self.h,
-            "w": self.w,
-            "num_rois": self.boxes,
-            "pooled_h": self.bins,
-            "pooled_w": self.bins,
-            "element": self.element,
-        }
-
-    def _draw_boxes(self, draw: Draw) -> Array:
-        rng, count = draw.rng, self.boxes
-        extents = np.array([self.w / self.scale, self.h / self.scale])
-        # Uniform on a logarithmic axis: as many boxes of 20 to 40 pixels as of 100 to 200.
-        sides = np.exp(rng.uniform(math.log(self.low), math.log(self.high), (count, 2)))
-        corners = rng.uniform(0, 1, (count, 2)) * np.maximum(extents - sides, 0)
-        image = rng.integers(0, self.n, (count, 1))
-        return np.concatenate([image, corners, corners + sides], axis=1).astype(self._coordinates)
-
-    @staticmethod
-    def _alone(boxes: Array, image: int) -> Array:
-        """The boxes of one image, as if there were no other."""
-        chosen: Array = boxes[boxes[:, 0] == image].copy()
-        chosen[:, 0] = 0
-        return chosen
-
-    def _small(self: C) -> C:
-        return replace(self, n=min(self.n, 2), c=5, h=19, w=37, boxes=11, low=8, high=64, scale=0.25)
-
-
-@dataclass(frozen=True, kw_only=True)
-class RoiPool(_RoiPool):
+class RoiPool(BoxCase):
     """Forward."""
 
     plan_type = RoiPoolPlan
 
     def descriptor(self) -> RoiPoolDescriptor:
-        return RoiPoolDescriptor(**self._fields(), spatial_scale=self.scale)
+        return RoiPoolDescriptor(**self.fields(), spatial_scale=self.scale)
 
     def inputs(self, draw: Draw) -> dict[str, Array]:
-        return {"input": draw.normal(self._map_shape, self.element), "rois": self._draw_boxes(draw)}
+        return {"input": draw.normal(self.map_shape, self.element), "rois": self.draw_boxes(draw)}
 
     def outputs(self) -> dict[str, tuple[tuple[int, ...], str]]:
-        return {"output": (self._pooled_shape, self.element), "argmax": (self._pooled_shape, "i32")}
+        return {"output": (self.pooled_shape, self.element), "argmax": (self.pooled_shape, "i32")}
 
     def parts(self, inputs: Mapping[str, Array], draw: Draw) -> list[Part]:
         image = int(inputs["rois"][draw.rng.integers(self.boxes), 0])
@@ -111,10 +43,10 @@ class RoiPool(_RoiPool):
         order = draw.some(_BOXES, len(of_image))
         expected = definitions.roi_pool(
             inputs["input"][image, channels][None],
-            self._alone(inputs["rois"], image)[order],
+            self.alone(inputs["rois"], image)[order],
             (self.bins, self.bins),
             self.scale,
-            self._coordinates,
+            self.coordinates,
         )
         return [
             Part(number, lambda output: output[np.ix_(of_image[order], channels)], exact(values))
@@ -136,23 +68,20 @@ class RoiPool(_RoiPool):
         function = torch.ops.torchvision.roi_pool
         return {name: lambda: function(given["input"], boxes, self.scale, self.bins, self.bins)}
 
-    def small(self) -> Case:
-        return self._small()
-
 
 @dataclass(frozen=True, kw_only=True)
-class RoiPoolBackward(_RoiPool):
+class RoiPoolBackward(BoxCase):
     """Backward; each bin's maximum is any of the pixels that its box gives it."""
 
     plan_type = RoiPoolBackwardPlan
 
     def descriptor(self) -> RoiPoolBackwardDescriptor:
-        return RoiPoolBackwardDescriptor(**self._fields())
+        return RoiPoolBackwardDescriptor(**self.fields())
 
     def inputs(self, draw: Draw) -> dict[str, Array]:
-        boxes = self._draw_boxes(draw)
+        boxes = self.draw_boxes(draw)
         return {
-            "grad_output": draw.normal(self._pooled_shape, self.element),
+            "grad_output": draw.normal(self.pooled_shape, self.element),
             "rois": boxes,
             "argmax": self._draw_pixels(draw, boxes),
         }
@@ -172,7 +101,7 @@ class RoiPoolBackward(_RoiPool):
         return np.asarray(rows * np.int32(self.w) + columns)
 
     def outputs(self) -> dict[str, tuple[tuple[int, ...], str]]:
-        return {"grad_input": (self._map_shape, self.element)}
+        return {"grad_input": (self.map_shape, self.element)}
 
     def parts(self, inputs: Mapping[str, Array], draw: Draw) -> list[Part]:
         image = int(inputs["rois"][draw.rng.integers(self.boxes), 0])
@@ -180,7 +109,7 @@ class RoiPoolBackward(_RoiPool):
         (of_image,) = np.nonzero(inputs["rois"][:, 0] == image)
         expected = definitions.roi_pool_backward(
             inputs["grad_output"][np.ix_(of_image, channels)],
-            self._alone(inputs["rois"], image),
+            self.alone(inputs["rois"], image),
             inputs["argmax"][np.ix_(of_image, channels)],
             (1, len(channels), self.h, self.w),
         )
@@ -198,11 +127,8 @@ class RoiPoolBackward(_RoiPool):
         boxes = given["rois"].to(given["grad_output"].dtype)
         name = "torchvision" if boxes.dtype == given["rois"].dtype else "torchvision, 16-bit boxes"
         function = torch.ops.torchvision._roi_pool_backward
-        options = (self.scale, self.bins, self.bins, *self._map_shape)
+        options = (self.scale, self.bins, self.bins, *self.map_shape)
         return {name: lambda: (function(given["grad_output"], boxes, given["argmax"], *options),)}
-
-    def small(self) -> Case:
-        return self._small()
 
 
 # ---- rows

@@ -6,7 +6,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import re
 import secrets
 import select
 import subprocess
@@ -21,6 +20,7 @@ from typing import IO, Any
 import pybaracuda
 from benchmarks.harness import origin
 from benchmarks.harness.device import DevicePlace
+from benchmarks.harness.options import add_limit, add_list, add_output, add_repeat, add_rows, add_update, result_file
 from benchmarks.harness.place import Place
 
 from . import report, results, training
@@ -114,28 +114,16 @@ def _arguments(argv: Sequence[str]) -> argparse.Namespace:
         help=f"some of {', '.join(SECTIONS)} (default: all, in this order)",
     )
     parser.add_argument("--cpu", action="store_true", help="on the CPU, also where there is a GPU")
-    parser.add_argument("--rows", type=re.compile, metavar="REGEX", help="only rows whose name matches somewhere")
-    parser.add_argument("--list", action="store_true", help="print the names of the rows and end")
-    parser.add_argument("--repeat", type=int, help=f"repetitions (default: {_GPU_REPEATS}; CPU: {_CPU_REPEATS})")
+    add_rows(parser)
+    add_list(parser)
+    add_repeat(parser, _GPU_REPEATS, _CPU_REPEATS)
     parser.add_argument("--runs", type=int, default=2, help="processes of each training (default: 2)")
     parser.add_argument(
         "--training-sizes", default="", metavar="OPTIONS", help="options of mask_rcnn.py, such as '--steps 8'"
     )
-    parser.add_argument(
-        "--limit", type=float, default=_LIMIT, metavar="SECONDS", help=f"stop after so long (default: {_LIMIT:.0f})"
-    )
-    parser.add_argument(
-        "--output",
-        type=Path,
-        metavar="FILE.json",
-        help="write the results, after every row; a folder gets a file that is named after device and date",
-    )
-    parser.add_argument(
-        "--update",
-        type=Path,
-        metavar="FILE.json",
-        help="write the results into a file of an earlier run on the same machine, which keeps the rest",
-    )
+    add_limit(parser, _LIMIT)
+    add_output(parser, "--output")
+    add_update(parser, "the rest")
     parser.add_argument(
         "--profile", type=Path, metavar="FOLDER", help="profile the training's plain run and ours into text files here"
     )
@@ -143,11 +131,8 @@ def _arguments(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--small", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--worker", help=argparse.SUPPRESS)
     options = parser.parse_args(argv)
-    if options.update is not None and not options.update.is_file():
-        parser.error(f"--update: there is no file {options.update}")
-    for folder in (options.profile, options.output if options.output and options.output.suffix != ".json" else None):
-        if folder is not None:
-            folder.mkdir(parents=True, exist_ok=True)
+    if options.profile is not None:
+        options.profile.mkdir(parents=True, exist_ok=True)
     return options
 
 
@@ -172,14 +157,12 @@ class Bench:
         work = {"device": self._device, "repeat": repeat, "seed": secrets.randbits(31), "small": options.small}
         self._workers = {role: WorkerProcess({"role": role, **work}) for role in ("pytorch", "ours", "python")}
         self._earlier = None if options.update is None else results.load(options.update)
-        self._output = options.output
-        if self._output is not None and self._output.suffix != ".json":
-            self._output /= self.result.file_name
+        self._file = result_file(options.output, self.result)
         self._save()
 
     def _save(self) -> None:
-        if self._output is not None:
-            self.result.save(self._output)
+        if self._file is not None:
+            self.result.save(self._file)
         if self._earlier is not None:
             results.updated(self._earlier, self.result).save(self._options.update)
 

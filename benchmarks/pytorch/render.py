@@ -3,11 +3,11 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
+from benchmarks.harness.page import NOTHING, with_part
 from benchmarks.harness.report import paragraph
-from benchmarks.harness.results import newest
+from benchmarks.harness.results import committed as committed_in
 
 from . import report, results
 from .results import Result
@@ -17,13 +17,11 @@ FOLDER = "benchmarks/results/pytorch"
 PAGE = "benchmarks/THROUGH_PYTORCH.md"
 # Pages that hold a part between these markers, and what it says.
 BEGIN, END = "<!-- pytorch-benchmark-begin -->", "<!-- pytorch-benchmark-end -->"
-_NOTHING = "No measurement is committed yet."
 
 
 def committed(root: Path) -> list[tuple[Path, Result]]:
     """The newest result of every device, GPUs first."""
-    found = [(path, results.load(path)) for path in newest(root / FOLDER)]
-    return sorted(found, key=lambda each: (each[1].origin["backend"] != "cuda", each[1].device))
+    return committed_in(root / FOLDER, results.load)
 
 
 def page(root: Path) -> str:
@@ -38,13 +36,13 @@ def page(root: Path) -> str:
     ]
     for path, result in committed(root):
         parts += [f"## {result.device}", *report.sections(result), f"From `results/pytorch/{path.name}`."]
-    return "\n\n".join(parts if committed(root) else [*parts, _NOTHING]) + "\n"
+    return "\n\n".join(parts if committed(root) else [*parts, NOTHING]) + "\n"
 
 
 def documents_part(root: Path) -> str:
     """What docs/pytorch.md says of speed."""
     if not committed(root):
-        return _NOTHING
+        return NOTHING
     path, result = committed(root)[0]
     parts = [report.short_origin(result)]
     if result.training:
@@ -58,7 +56,7 @@ def documents_part(root: Path) -> str:
 def readme_part(root: Path) -> str:
     """What README.md says: the training program."""
     if not committed(root):
-        return _NOTHING
+        return NOTHING
     path, result = committed(root)[0]
     shown = [variant for variant in VARIANTS if variant.name in ("plain", "flag", "ours")]
     text = (
@@ -66,12 +64,6 @@ def readme_part(root: Path) -> str:
         f"{result.origin['versions']['torch']}. [Operators, eager and compiled]({PAGE})."
     )
     return "\n\n".join([report.training_table(result, shown), paragraph(text)])
-
-
-def with_part(text: str, part: str) -> str:
-    """A page's text with what stands between the markers replaced; a page without markers stays as it is."""
-    pattern = re.compile(f"{re.escape(BEGIN)}\n.*?{re.escape(END)}", re.DOTALL)
-    return pattern.sub(lambda _: f"{BEGIN}\n{part}\n{END}", text)
 
 
 PARTS = {"README.md": readme_part, "docs/pytorch.md": documents_part}
@@ -83,5 +75,4 @@ def render(root: Path) -> None:
     for name, part in PARTS.items():
         path = root / name
         if path.is_file():
-            text = path.read_text(encoding="utf-8")
-            path.write_text(with_part(text, part(root)), encoding="utf-8")
+            path.write_text(with_part(path, BEGIN, END, part(root)), encoding="utf-8")

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from benchmarks.harness.report import duration, paragraph
+from benchmarks.harness.report import duration, machine, measured, paragraph, short, versions
 from benchmarks.harness.results import Timing
 
 from .results import (
@@ -37,12 +37,7 @@ _HOST_TITLES = {"pytorch": "PyTorch", "native": "installed", "python": "installe
 def origin(result: Result) -> str:
     """Where the figures came from, as a paragraph."""
     given = result.origin
-    versions = ", ".join(f"{name} {version}" for name, version in given["versions"].items())
-    driver = f", driver {given['driver']}" if given["driver"] else ""
-    text = (
-        f"Measured {given['date']} on {given['device']}{driver}; {versions}. Medians of {given['repeat']} repetitions, "
-        f"caches flushed before each ({given['flush']})."
-    )
+    text = f"{measured(given)} Medians of {given['repeat']} repetitions, caches flushed before each ({given['flush']})."
     if parts := given.get("parts"):
         text += f" Measured later, or again: {'; '.join(parts)}."
     if clocks := given.get("clocks"):
@@ -126,9 +121,7 @@ def _table(heads: list[str], rows: list[list[str]], left: int = 1) -> str:
 
 
 def _us(timing: Timing | None) -> str:
-    if timing is None:
-        return ""
-    return f"{timing.us:,.0f}" if timing.us >= 100 else f"{timing.us:.1f}"
+    return "" if timing is None else short(timing.us)
 
 
 def _both(run: Run | None) -> str:
@@ -198,11 +191,8 @@ def training_table(result: Result, variants: Sequence[Variant] = VARIANTS) -> st
 def short_origin(result: Result) -> str:
     """Where a table came from, in a sentence."""
     given = result.origin
-    packages = ", ".join(
-        f"{name} {given['versions'][name]}" for name in ("torch", "torchvision") if name in given["versions"]
-    )
-    driver = f", driver {given['driver']}" if given["driver"] else ""
-    return paragraph(f"Measured {given['date']} on {given['device']}{driver}, {packages}.")
+    packages = versions(given, ("torch", "torchvision"))
+    return paragraph(f"Measured {given['date']} on {machine(given)}, {packages}.")
 
 
 ROWS_LEGEND = paragraph(

@@ -3,17 +3,14 @@
 
 from __future__ import annotations
 
-import json
-import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-from benchmarks.harness.results import Timing
+from benchmarks.harness.results import Recorded, Timing, timing_of
 
-SCHEMA = 1
 # What an operator on tiny tensors may cost more than PyTorch's own, forward and with its backward: microseconds, for
 # the native route.
 FORWARD_LIMIT, BOTH_LIMIT = 2.0, 5.0
@@ -140,24 +137,15 @@ class Training:
 
 
 @dataclass
-class Result:
+class Result(Recorded):
     """A whole run."""
 
-    origin: dict[str, Any]
+    KIND = "PyTorch benchmark's result"
+    SCHEMA = 1
+
     host: list[HostResult] = field(default_factory=list)
     rows: list[RowResult] = field(default_factory=list)
     training: list[Training] = field(default_factory=list)
-
-    @property
-    def device(self) -> str:
-        """What computed."""
-        return str(self.origin["device"])
-
-    @property
-    def file_name(self) -> str:
-        """Under which name a result is committed."""
-        device = re.sub(r"[^a-z0-9]+", "-", self.device.lower()).strip("-")
-        return f"{device}-{str(self.origin['date']).split()[0]}.json"
 
     def row(self, name: str) -> RowResult:
         """The row of this name, which is entered if it is new."""
@@ -193,21 +181,10 @@ class Result:
                 found += [f"training, {variant}: {text}" for text in sorted({w for run in runs for w in run.warnings})]
         return found
 
-    def save(self, path: Path) -> None:
-        """Write the JSON file, whole or not at all."""
-        fresh = path.with_name(path.name + ".new")
-        fresh.write_text(json.dumps({"schema": SCHEMA, **asdict(self)}, indent=1) + "\n", encoding="utf-8")
-        fresh.replace(path)
-
-
-def timing(data: Mapping[str, Any] | None) -> Timing | None:
-    """A Timing of its fields."""
-    return None if data is None else Timing(**data)
-
 
 def run_of(data: Mapping[str, Any]) -> Run:
     """A Run of its fields."""
-    return Run(**{**data, "forward": timing(data["forward"]), "backward": timing(data["backward"])})
+    return Run(**{**data, "forward": timing_of(data["forward"]), "backward": timing_of(data["backward"])})
 
 
 def host_of(data: Mapping[str, Any]) -> HostResult:
@@ -218,9 +195,7 @@ def host_of(data: Mapping[str, Any]) -> HostResult:
 
 def load(path: Path) -> Result:
     """Read what `Result.save` wrote."""
-    data = json.loads(path.read_text(encoding="utf-8"))
-    if data.pop("schema", None) != SCHEMA:
-        raise ValueError(f"{path} is not a PyTorch benchmark's result of schema {SCHEMA}")
+    data = Result.read(path)
     rows = [RowResult(row["name"], {name: run_of(run) for name, run in row["runs"].items()}) for row in data["rows"]]
     training = [Training(**each) for each in data["training"]]
     return Result(data["origin"], [host_of(each) for each in data["host"]], rows, training)
@@ -231,9 +206,7 @@ def updated(earlier: Result, later: Result) -> Result:
 
     Raises ValueError if the runs are not of the same machine and software.
     """
-    for name in ("device", "driver", "versions"):
-        if earlier.origin[name] != later.origin[name]:
-            raise ValueError(f"{name} differs: {earlier.origin[name]} was measured, now it is {later.origin[name]}")
+    earlier.check_same(later, ("device", "driver", "versions"))
     sections = later.origin["sections"]
     # What was not run then and was not tried now is still not there.
     missing = [text for text in earlier.origin["not_run"] if text.partition(",")[0] not in sections]

@@ -6,7 +6,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import re
 import select
 import subprocess
 import sys
@@ -17,6 +16,7 @@ from pathlib import Path
 
 import pybaracuda
 from benchmarks.harness import origin
+from benchmarks.harness.options import add_limit, add_output, add_rows, result_file
 from benchmarks.harness.place import Place
 
 from . import report
@@ -51,16 +51,9 @@ def _arguments(argv: Sequence[str]) -> argparse.Namespace:
     )
     parser.add_argument("--cpu", action="store_true", help="on the CPU, also where JAX has a GPU")
     parser.add_argument("--host", action="store_true", help="only what a call costs the host")
-    parser.add_argument(
-        "--limit", type=float, default=_LIMIT, metavar="SECONDS", help=f"stop after so long (default: {_LIMIT:.0f})"
-    )
-    parser.add_argument(
-        "--output",
-        type=Path,
-        metavar="FILE.json",
-        help="write the results; a folder gets a file that is named after device and date",
-    )
-    parser.add_argument("--rows", type=re.compile, metavar="REGEX", help="only rows whose name matches somewhere")
+    add_limit(parser, _LIMIT)
+    add_output(parser, "--output")
+    add_rows(parser)
     # The tests' problems, and what the process with other flags is started with: its rows' names.
     parser.add_argument("--size", choices=SIZES, help=argparse.SUPPRESS)
     parser.add_argument("--worker", help=argparse.SUPPRESS)
@@ -81,14 +74,11 @@ class Bench:
         place = _Gpu() if is_gpu else Place()
         about = {**origin.describe(place, 7, {}, []), "xla_flags": os.environ.get("XLA_FLAGS", ""), "not_run": []}
         self.result = Result(about)
+        self._file = result_file(options.output, self.result)
 
     def _save(self) -> None:
-        output = self._options.output
-        if output is not None and output.suffix != ".json":
-            output.mkdir(parents=True, exist_ok=True)
-            output /= self.result.file_name
-        if output is not None:
-            self.result.save(output)
+        if self._file is not None:
+            self.result.save(self._file)
 
     def _left(self) -> float:
         return self._options.limit - (time.monotonic() - self._started)  # type: ignore[no-any-return]

@@ -3,37 +3,28 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
-from benchmarks.harness.results import newest
+from benchmarks.harness.page import NOTHING, with_part
+from benchmarks.harness.results import committed
 
 from . import report, results
 
 FOLDER = "benchmarks/results/jax"
 PAGE = "docs/jax.md"
 BEGIN, END = "<!-- jax-benchmark-begin -->", "<!-- jax-benchmark-end -->"
-_NOTHING = "No measurement is committed yet."
 
 
 def part(root: Path) -> str:
     """What stands between the page's markers: the newest result of every device, GPUs first."""
-    found = [(path, results.load(path)) for path in newest(root / FOLDER)]
-    found.sort(key=lambda each: (each[1].origin["backend"] != "cuda", each[1].device))
     parts = []
-    for path, result in found:
+    for path, result in committed(root / FOLDER, results.load):
         parts += [*report.sections(result), f"From [this file](../{FOLDER}/{path.name})."]
-    return "\n\n".join(parts) if parts else _NOTHING
-
-
-def with_part(text: str, part: str) -> str:
-    """The page's text with what stands between the markers replaced."""
-    pattern = re.compile(f"{re.escape(BEGIN)}\n.*?{re.escape(END)}", re.DOTALL)
-    return pattern.sub(lambda _: f"{BEGIN}\n{part}\n{END}", text)
+    return "\n\n".join(parts) if parts else NOTHING
 
 
 def render(root: Path) -> None:
     """Write the page's part, if there is the page."""
     path = root / PAGE
     if path.is_file():
-        path.write_text(with_part(path.read_text(encoding="utf-8"), part(root)), encoding="utf-8")
+        path.write_text(with_part(path, BEGIN, END, part(root)), encoding="utf-8")

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from benchmarks.harness.report import paragraph
+from benchmarks.harness.report import machine, paragraph, versions
 
 from .measure import LOOP_LENGTH
 from .results import Result, RowResult, Way
@@ -79,9 +79,7 @@ def facts(result: Result) -> str:
 def origin(result: Result) -> str:
     """What the figures came from."""
     about = result.origin
-    versions = ", ".join(f"{name} {about['versions'][name]}" for name in ("jax", "jaxlib") if name in about["versions"])
-    driver = f", driver {about['driver']}" if about["driver"] else ""
-    return paragraph(f"{result.device}{driver}, {versions}, {about['date']}.")
+    return paragraph(f"{machine(about)}, {versions(about, ('jax', 'jaxlib'))}, {about['date']}.")
 
 
 def sections(result: Result) -> list[str]:

@@ -3,13 +3,11 @@
 
 from __future__ import annotations
 
-import json
-import re
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
-SCHEMA = 1
+from benchmarks.harness.results import Recorded
+
 # Of an operator inside an executable on the CPU, beyond its C function; of a jitted call beside `x + 1`; of the array
 # function on JAX arrays beside ours; of a program that waits for nothing, the part after which it returns.
 BEYOND_US, JITTED_RATIO, EAGER_RATIO, RETURNED_PART = 1.0, 1.5, 6.0, 0.5
@@ -42,26 +40,16 @@ class RowResult:
 
 
 @dataclass
-class Result:
+class Result(Recorded):
     """A whole run; all times in microseconds."""
 
-    origin: dict[str, Any]
+    SCHEMA = 1
+
     from_python: dict[str, float] = field(default_factory=dict)
     in_executables: dict[str, float] = field(default_factory=dict)
     launches: dict[str, dict[str, float | None]] = field(default_factory=dict)
     waiting: dict[str, float] = field(default_factory=dict)
     rows: list[RowResult] = field(default_factory=list)
-
-    @property
-    def device(self) -> str:
-        """What computed."""
-        return str(self.origin["device"])
-
-    @property
-    def file_name(self) -> str:
-        """Under which name a result is committed."""
-        device = re.sub(r"[^a-z0-9]+", "-", self.device.lower()).strip("-")
-        return f"{device}-{str(self.origin['date']).split()[0]}.json"
 
     @property
     def faults(self) -> list[str]:
@@ -93,18 +81,10 @@ class Result:
                 found.append(f"{row.name}: {ours.note or 'our bits differ from run to run'}")
         return found
 
-    def save(self, path: Path) -> None:
-        """Write the JSON file, whole or not at all."""
-        fresh = path.with_name(path.name + ".new")
-        fresh.write_text(json.dumps({"schema": SCHEMA, **asdict(self)}, indent=1) + "\n", encoding="utf-8")
-        fresh.replace(path)
-
 
 def load(path: Path) -> Result:
     """Read what `Result.save` wrote."""
-    data = json.loads(path.read_text(encoding="utf-8"))
-    if data.pop("schema", None) != SCHEMA:
-        raise ValueError(f"{path} is not a benchmark result of schema {SCHEMA}")
+    data = Result.read(path)
     rows = [
         RowResult(each["name"], {who: Way(**way) for who, way in each["ways"].items()}) for each in data.pop("rows")
     ]

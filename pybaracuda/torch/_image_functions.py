@@ -105,8 +105,14 @@ class _RoiAlignBackward(Differentiable):
         return _RoiAlign.apply(grad, boxes, *ctx.pooled, *ctx.options), None, None, None, None, None
 
 
-def _joined(boxes: Sequence[Any], input: Any) -> Any:
-    """Answer one tensor of [K, 5] boxes from those of each image, in float64 if one of them is, else in float32."""
+def _joined(boxes: Any | Sequence[Any], input: Any) -> Any:
+    """Answer one tensor of [K, 5] boxes: from those of each image, in float64 if one of them is, else in float32.
+
+    One tensor stays as it is.
+    """
+    # No union of types: the compiler of torch 2.9 does not know them.
+    if not isinstance(boxes, (list, tuple)):
+        return boxes
     if len(boxes) > input.shape[0]:
         raise ValueError(f"boxes holds {len(boxes)} tensors; input has {input.shape[0]} images")
     for number, each in enumerate(boxes):
@@ -160,9 +166,7 @@ def roi_align(
     of ``pybaracuda.roi_align_backward``, bit for bit: the same bits on every run, thread count, GPU and backend.
     """
     pooled = extent_pair("output_size", output_size)
-    # No union of types: the compiler of torch 2.9 does not know them.
-    rows = _joined(boxes, input) if isinstance(boxes, (list, tuple)) else boxes
-    return _RoiAlign.apply(input, rows, *pooled, spatial_scale, sampling_ratio, aligned)
+    return _RoiAlign.apply(input, _joined(boxes, input), *pooled, spatial_scale, sampling_ratio, aligned)
 
 
 def _run_roi_pool(input: Any, boxes: Any, h: int, w: int, spatial_scale: float) -> Any:
@@ -287,9 +291,7 @@ def roi_pool(
     thread count, GPU and backend.
     """
     pooled = extent_pair("output_size", output_size)
-    # No union of types: the compiler of torch 2.9 does not know them.
-    rows = _joined(boxes, input) if isinstance(boxes, (list, tuple)) else boxes
-    output, argmax = _RoiPool.apply(input, rows, *pooled, spatial_scale)
+    output, argmax = _RoiPool.apply(input, _joined(boxes, input), *pooled, spatial_scale)
     return (output, argmax) if return_argmax else output
 
 

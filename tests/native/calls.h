@@ -63,15 +63,16 @@ struct Symbol {
   std::vector<const char*> types;
 };
 
-// What the words for extents in symbols.h are in one problem.
+// What the words for extents in symbols.h are in one problem: names; others are numbers, sums or products.
 using Extents = std::map<std::string, int64_t>;
 
 inline int64_t value_of(const std::string& word, const Extents& extents) {
   const auto found = extents.find(word);
   if (found != extents.end()) return found->second;
-  const size_t plus = word.find('+');
-  if (plus == std::string::npos) return std::stoll(word);
-  return value_of(word.substr(0, plus), extents) + value_of(word.substr(plus + 1), extents);
+  const size_t at = word.find_first_of("+*");
+  if (at == std::string::npos) return std::stoll(word);
+  const int64_t left = value_of(word.substr(0, at), extents), right = value_of(word.substr(at + 1), extents);
+  return word[at] == '+' ? left + right : left * right;
 }
 
 inline std::vector<Tensor> tensors_of(const Symbol& symbol, const Extents& extents) {
@@ -424,6 +425,8 @@ class Table {
     std::getline(parts, high, ':');
     if (low == "real") return reals[variant % reals.size()];
     if (!high.empty()) return std::stod(low) + static_cast<double>(variant % (std::stoul(high) - std::stoul(low) + 1));
+    // A number without an upper end.
+    if (!low.empty()) return std::stod(low) + static_cast<double>(variant % 4);
     // The last variant has the largest sizes; before it come those with one extent of 0.
     if (variant >= 3 && variant < 3 + extents) return variant - 3 == place ? 0 : sizes[0][place % sizes[0].size()];
     const std::vector<int>& row = sizes[variant < 3 ? variant : 3];
@@ -461,7 +464,7 @@ class Table {
       std::vector<double> values;
       for (size_t place = 0; place < words.size(); ++place) {
         values.push_back(scalar_of(words[place], place, variant, extents));
-        values_of_words[words[place]] = static_cast<int64_t>(values.back());
+        values_of_words[words[place].substr(0, words[place].find(':'))] = static_cast<int64_t>(values.back());
       }
       calls_.push_back({symbol.name, tensors_of(symbol, values_of_words),
                         size_with(size, std::index_sequence_for<Q...>(), values),

@@ -43,6 +43,8 @@ def _scalars(operator: Operator) -> str | None:
             words.append(f"{scalar.name}:real")
         elif scalar.low is not None and scalar.high is not None and scalar.high - scalar.low < _MOST_CHOICES:
             words.append(f"{scalar.name}:{scalar.low}:{scalar.high}")
+        elif scalar.low is not None and scalar.low > 0:
+            words.append(f"{scalar.name}:{scalar.low}:")
         else:
             words.append(scalar.name)
     return " ".join(words)

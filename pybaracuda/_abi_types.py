@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 
 class Scalar(NamedTuple):
@@ -59,3 +60,14 @@ class Operator(NamedTuple):
     family: str
     parameters: tuple[Scalar | HostArray | Options | Tensor, ...]
     variants: dict[str, Variant]
+    after_workspace: tuple[str, ...] = ()
+
+    def in_call_order(self, arguments: Sequence[Any], workspace: Sequence[Any] = ()) -> list[Any]:
+        """Put one argument for each parameter in the order of ``_run``, or of ``_can_implement`` where it differs.
+
+        `workspace` is what stands for the workspace and its bytes; what comes after these are the scalars that a
+        frozen signature has there.
+        """
+        after = [p.name in self.after_workspace for p in self.parameters]
+        before = [each for each, is_after in zip(arguments, after, strict=True) if not is_after]
+        return [*before, *workspace, *(each for each, is_after in zip(arguments, after, strict=True) if is_after)]

@@ -28,6 +28,7 @@ __all__ = [
     "check_shape",
     "element_of",
     "extent_pair",
+    "extent_triple",
     "flag",
     "kernel_for",
     "number",
@@ -88,6 +89,16 @@ def extent_pair(name: str, value: Any) -> tuple[int, int]:
         return whole(name, value[0]), whole(name, value[1])
     both = whole(name, value)
     return both, both
+
+
+def extent_triple(name: str, value: Any) -> tuple[int, int, int]:
+    """Convert an argument that is an int, for all axes, or a triple (depth, height, width)."""
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        if len(value) != 3:
+            raise ValueError(f"{name} has {len(value)} entries; wanted an int or a triple")
+        return whole(name, value[0]), whole(name, value[1]), whole(name, value[2])
+    each = whole(name, value)
+    return each, each, each
 
 
 def whole_tuple(name: str, value: Any) -> tuple[int, ...]:

@@ -137,9 +137,12 @@ def _checked(name: str, annotation: str, value: Any) -> Any:
             if isinstance(value, str):
                 return value
             raise TypeError
+        if annotation == "tuple[float, ...]":
+            return tuple(exact_float(name, each) for each in value)
         return tuple(index(each) for each in value)
     except TypeError:
         wanted = annotation.replace("tuple[int, ...]", "a sequence of int")
+        wanted = wanted.replace("tuple[float, ...]", "a sequence of float")
         raise TypeError(f"{name}: wanted {wanted}, got {shown(value)}") from None
 
 
@@ -178,7 +181,7 @@ class Descriptor:
 
     @property
     def absent_tensors(self) -> frozenset[str]:
-        """Tensors of the operator that this problem has not: passed as NULL. They come after all others."""
+        """Tensors of the operator that this problem has not: passed as NULL."""
         return frozenset()
 
     @property
@@ -194,9 +197,16 @@ class Descriptor:
         return tuple(shape)
 
     def _extents(self, expression: str) -> tuple[int, ...]:
-        """Evaluate `5`, `name`, `name * name`, `name + 1`, `array`, `array[name]` or `array + array`."""
+        """Evaluate `5`, `name`, `name * name`, `name + 1`, `array`, `array[name]` or `array + array`.
+
+        Also `array[5] if name > 5 else 0`, whose array has `name` entries.
+        """
         if expression.isdecimal():
             return (int(expression),)
+        if expression.endswith(" else 0"):
+            array, entry = expression.partition("] ")[0].split("[")
+            entries = getattr(self, array)
+            return (entries[int(entry)] if int(entry) < len(entries) else 0,)
         if " * " in expression:
             return (prod(getattr(self, name) for name in expression.split(" * ")),)
         if " + " in expression:

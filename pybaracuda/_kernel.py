@@ -37,7 +37,7 @@ class Kernel(Immutable):
     absent_tensors : frozenset of str
         Tensors of the operator that the problem has not.
     arguments : tuple
-        What the ``_can_implement`` function takes, None where a tensor's pointer belongs.
+        One for each parameter of the C functions, None for a tensor.
     function : callable
         The ``_run_packed`` function: it takes a block and answers a status.
     block : callable
@@ -103,7 +103,10 @@ class Kernel(Immutable):
 
     def check(self) -> None:
         """Ask the C library whether it can do the problem."""
-        status = self._found("can_implement")(*self.arguments)
+        arguments: Sequence[Any] = self.arguments
+        if self.operator.after_workspace:
+            arguments = self.operator.in_call_order(arguments, (None, 0))
+        status = self._found("can_implement")(*arguments)
         if status:
             raise self.library.error(status, _library.symbol_name(self.operator, self.variant, "can_implement"))
 

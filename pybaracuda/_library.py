@@ -64,6 +64,7 @@ def _signature(operator: _abi.Operator, variant: _abi.Variant, verb: str) -> tup
     if verb == "run_packed":
         return ctypes.c_int32, [ctypes.c_void_p]
     types: list[Any] = []
+    workspace = [ctypes.c_void_p, ctypes.c_size_t]
     for parameter in operator.parameters:
         if isinstance(parameter, _abi.Scalar):
             if parameter.name != "value" or verb != "workspace_size":
@@ -73,7 +74,9 @@ def _signature(operator: _abi.Operator, variant: _abi.Variant, verb: str) -> tup
         elif isinstance(parameter, _abi.Options) or verb != "workspace_size":
             types.append(ctypes.c_void_p)
     if verb == "run":
-        types += [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p]
+        types = [*operator.in_call_order(types, workspace), ctypes.c_void_p]
+    elif verb == "can_implement" and operator.after_workspace:
+        types = operator.in_call_order(types, workspace)
     return (ctypes.c_size_t if verb == "workspace_size" else ctypes.c_int32), types
 
 

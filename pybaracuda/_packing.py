@@ -48,13 +48,13 @@ def _packed(operator: _abi.Operator, variant: _abi.Variant, descriptor: Descript
     arguments: list[Any] = []
     sizes: list[Any] = []
     before: list[Any] = []
-    constants: list[Any] = []
+    # What stands among and behind the tensors' pointers, by its place there; the pointers have None.
+    behind: list[Any] = []
     kept: list[Any] = []
     for parameter in operator.parameters:
         if isinstance(parameter, _abi.Tensor):
             arguments.append(None)
-            if parameter.name in descriptor.absent_tensors:
-                constants.append(0)
+            behind.append(0 if parameter.name in descriptor.absent_tensors else None)
             continue
         value: Any
         packed: tuple[Any, ...]
@@ -72,7 +72,7 @@ def _packed(operator: _abi.Operator, variant: _abi.Variant, descriptor: Descript
                 value = Bits128(*packed)
             elif ctype in ("f32", "f64"):
                 value = CTYPES[ctype].from_buffer_copy(struct.pack(f"@{STRUCT_CODES[ctype]}", value))
-        (constants if None in arguments else before).extend(packed)
+        (behind if None in arguments else before).extend(packed)
         arguments.append(value)
         if parameter.name != "value":
             sizes.append(value)
@@ -80,15 +80,26 @@ def _packed(operator: _abi.Operator, variant: _abi.Variant, descriptor: Descript
     # "0P" pads the prefix to the alignment at which the first pointer stands.
     prefix = struct.pack(f"@{codes[: len(before)]}0P", *before)
     tail = struct.Struct(f"@{codes[len(before) :]}")
-    block = _block_packer(prefix, tail.pack, tuple(constants))
+    block = _block_packer(prefix, tail.pack, tuple(behind))
     return PackedProblem(block, tuple(arguments), tuple(sizes), tuple(kept))
 
 
 def _block_packer(
-    prefix: bytes, pack: Callable[..., bytes], constants: tuple[Any, ...]
+    prefix: bytes, pack: Callable[..., bytes], behind: tuple[Any, ...]
 ) -> Callable[[Sequence[int], tuple[int, int], int], bytes]:
     """Make the function that every call goes through; a closure, which finds its parts sooner than a method."""
-    if constants:
+    num_pointers = behind.count(None)
+    constants = behind[num_pointers:]
+    if None in constants:
+        places = [place for place, value in enumerate(behind) if value is None]
+
+        def block(pointers: Sequence[int], scratch: tuple[int, int], stream: int) -> bytes:
+            values = list(behind)
+            for place, pointer in zip(places, pointers, strict=True):
+                values[place] = pointer
+            return prefix + pack(*values, *scratch, stream)
+
+    elif constants:
 
         def block(pointers: Sequence[int], scratch: tuple[int, int], stream: int) -> bytes:
             return prefix + pack(*pointers, *constants, *scratch, stream)
@@ -174,10 +185,14 @@ def _float_bits(ctype: str, value: float) -> int:
     return (bits + 0x7FFF + (bits >> 16 & 1)) >> 16
 
 
-def _host_array(operator: str, parameter: _abi.HostArray, values: tuple[int, ...]) -> Any:
+def _host_array(operator: str, parameter: _abi.HostArray, values: tuple[Any, ...]) -> Any:
+    kind = CTYPES[parameter.ctype] * max(len(values), 1)
+    if parameter.ctype not in INTEGER_LIMITS:
+        bits = [_float_bits(parameter.ctype, value) for value in values] or [0]
+        return kind.from_buffer_copy(struct.pack(f"@{len(bits)}I", *bits))
     low, high = INTEGER_LIMITS[parameter.ctype]
     for value in values:
         if not low <= value <= high:
             wanted = _range(parameter.ctype, parameter)
             raise InvalidProblemError(f"{operator}: {parameter.name} holds {shown(value)}; wanted {wanted}")
-    return (CTYPES[parameter.ctype] * max(len(values), 1))(*values)
+    return kind(*values)

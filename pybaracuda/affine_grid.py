@@ -12,10 +12,13 @@ from . import _call
 from ._arrays import read
 from ._call import MOST_COMBINATIONS, Output, Prepared
 from ._descriptor import Descriptor
-from ._errors import UnsupportedError
 from ._plan import Plan
 
 __all__ = [
+    "AffineGrid3dBackwardDescriptor",
+    "AffineGrid3dBackwardPlan",
+    "AffineGrid3dDescriptor",
+    "AffineGrid3dPlan",
     "AffineGridBackwardDescriptor",
     "AffineGridBackwardPlan",
     "AffineGridDescriptor",
@@ -33,6 +36,19 @@ class _AffineGridProblem(Descriptor):
     oh: int
     ow: int
     element: str = "f32"
+    align_corners: bool = False
+
+    _suffix: ClassVar[str] = ""
+
+    @property
+    def operator(self) -> str:  # type: ignore[override]
+        """The C operator's name: aligned corners are an option of another one."""
+        return f"affine_grid_2d{'_ex' if self.align_corners else ''}{self._suffix}"
+
+    @property
+    def option_align_corners(self) -> int:
+        """Whether corners are aligned, as a number."""
+        return int(self.align_corners)
 
     @property
     def output_h(self) -> int:
@@ -47,7 +63,7 @@ class _AffineGridProblem(Descriptor):
 
 @dataclass(frozen=True, slots=True)
 class AffineGridDescriptor(_AffineGridProblem):
-    """A 2-D affine_grid problem, align_corners false.
+    """A 2-D affine_grid problem.
 
     Parameters
     ----------
@@ -57,16 +73,74 @@ class AffineGridDescriptor(_AffineGridProblem):
         Rows and columns of the grid.
     element : {"f32", "f64"}
         Dtype of theta and grid.
+    align_corners : bool
+        Whether -1 and 1 are the centres of the outermost samples or, as by default, their outer edges.
     """
-
-    operator: ClassVar[str] = "affine_grid_2d"
 
 
 @dataclass(frozen=True, slots=True)
 class AffineGridBackwardDescriptor(_AffineGridProblem):
     """The gradient of affine_grid; the fields are those of :class:`AffineGridDescriptor`."""
 
-    operator: ClassVar[str] = "affine_grid_2d_backward"
+    _suffix: ClassVar[str] = "_backward"
+
+
+@dataclass(frozen=True, slots=True)
+class _AffineGrid3dProblem(Descriptor):
+    """What both directions of affine_grid of volumes are described by."""
+
+    n: int
+    od: int
+    oh: int
+    ow: int
+    element: str = "f32"
+    align_corners: bool = False
+
+    @property
+    def option_align_corners(self) -> int:
+        """Whether corners are aligned, as a number."""
+        return int(self.align_corners)
+
+    @property
+    def output_d(self) -> int:
+        """The ABI's name for `od`."""
+        return self.od
+
+    @property
+    def output_h(self) -> int:
+        """The ABI's name for `oh`."""
+        return self.oh
+
+    @property
+    def output_w(self) -> int:
+        """The ABI's name for `ow`."""
+        return self.ow
+
+
+@dataclass(frozen=True, slots=True)
+class AffineGrid3dDescriptor(_AffineGrid3dProblem):
+    """An affine_grid problem of volumes.
+
+    Parameters
+    ----------
+    n : int
+        Maps.
+    od, oh, ow : int
+        Planes, rows and columns of the grid.
+    element : {"f32", "f64"}
+        Dtype of theta and grid.
+    align_corners : bool
+        Whether -1 and 1 are the centres of the outermost samples or, as by default, their outer edges.
+    """
+
+    operator: ClassVar[str] = "affine_grid_3d"
+
+
+@dataclass(frozen=True, slots=True)
+class AffineGrid3dBackwardDescriptor(_AffineGrid3dProblem):
+    """The gradient of affine_grid of volumes; the fields are those of :class:`AffineGrid3dDescriptor`."""
+
+    operator: ClassVar[str] = "affine_grid_3d_backward"
 
 
 class AffineGridPlan(Plan):
@@ -86,14 +160,34 @@ class AffineGridBackwardPlan(Plan):
     category = "image"
 
 
-def check_size(size: tuple[int, ...], align_corners: bool) -> tuple[int, ...]:
-    if len(size) == 5:
-        raise UnsupportedError(f"size is {size}: a 3-D affine_grid is not wired yet; wanted (N, C, H, W)")
-    if len(size) != 4:
-        raise ValueError(f"size is {size}; wanted (N, C, H, W)")
-    if _call.flag("align_corners", align_corners):
-        raise UnsupportedError("align_corners True is not wired yet; wanted False")
+class AffineGrid3dPlan(Plan):
+    """Tensors ``theta`` [n, 3, 4] and ``grid`` [n, od, oh, ow, 3]."""
+
+    __slots__ = ()
+    descriptor_type = AffineGrid3dDescriptor
+    category = "image"
+    sums = False
+
+
+class AffineGrid3dBackwardPlan(Plan):
+    """Tensors ``grad_grid`` [n, od, oh, ow, 3] and ``grad_theta`` [n, 3, 4]."""
+
+    __slots__ = ()
+    descriptor_type = AffineGrid3dBackwardDescriptor
+    category = "image"
+
+
+def check_size(size: tuple[int, ...]) -> tuple[int, ...]:
+    if len(size) not in (4, 5):
+        raise ValueError(f"size is {size}; wanted (N, C, H, W) or (N, C, D, H, W)")
     return size
+
+
+def shapes(size: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Answer the shapes of theta and of the grid."""
+    n, _, *extents = size
+    axes = len(extents)
+    return (n, axes, axes + 1), (n, *extents, axes)
 
 
 def _compute(dtype: str) -> tuple[str, str | None]:
@@ -103,21 +197,29 @@ def _compute(dtype: str) -> tuple[str, str | None]:
 
 
 @lru_cache(maxsize=MOST_COMBINATIONS)
-def prepare(device: int, shape: tuple[int, ...], dtype: str, size: tuple[int, ...]) -> Prepared:
-    n, _, h, w = size
+def prepare(
+    device: int, shape: tuple[int, ...], dtype: str, size: tuple[int, ...], align_corners: bool = False
+) -> Prepared:
+    n, _, *extents = size
     element, cast = _compute(_call.element_of("theta", dtype))
-    _call.check_shape("theta", shape, (n, 2, 3))
-    kernel = _call.kernel_for(AffineGridDescriptor(n, h, w, element), device)
-    return Prepared(kernel, [Output((n, h, w, 2), element, dtype)], casts=(cast,))
+    maps, grid = shapes(size)
+    _call.check_shape("theta", shape, maps)
+    descriptor: type[Descriptor] = AffineGridDescriptor if len(extents) == 2 else AffineGrid3dDescriptor
+    kernel = _call.kernel_for(descriptor(n, *extents, element, align_corners), device)  # type: ignore[call-arg]
+    return Prepared(kernel, [Output(grid, element, dtype)], casts=(cast,))
 
 
 @lru_cache(maxsize=MOST_COMBINATIONS)
-def prepare_backward(device: int, shape: tuple[int, ...], dtype: str, size: tuple[int, ...]) -> Prepared:
-    n, _, h, w = size
+def prepare_backward(
+    device: int, shape: tuple[int, ...], dtype: str, size: tuple[int, ...], align_corners: bool = False
+) -> Prepared:
+    n, _, *extents = size
     element, cast = _compute(_call.element_of("grad_grid", dtype))
-    _call.check_shape("grad_grid", shape, (n, h, w, 2))
-    kernel = _call.kernel_for(AffineGridBackwardDescriptor(n, h, w, element), device)
-    return Prepared(kernel, [Output((n, 2, 3), element, dtype)], casts=(cast,))
+    maps, grid = shapes(size)
+    _call.check_shape("grad_grid", shape, grid)
+    descriptor: type[Descriptor] = AffineGridBackwardDescriptor if len(extents) == 2 else AffineGrid3dBackwardDescriptor
+    kernel = _call.kernel_for(descriptor(n, *extents, element, align_corners), device)  # type: ignore[call-arg]
+    return Prepared(kernel, [Output(maps, element, dtype)], casts=(cast,))
 
 
 def affine_grid(
@@ -127,40 +229,41 @@ def affine_grid(
 
     Parameters
     ----------
-    theta : array, [N, 2, 3]
-        Affine maps in float32 or float64, rows (x, y), columns (x, y, 1). float16 and bfloat16 are widened to float32
-        by a copy.
-    size : (int, int, int, int)
-        Shape (N, C, H, W) of the image to sample; C does not matter.
-    align_corners : {False}
-    out : array, [N, H, W, 2], optional
+    theta : array, [N, 2, 3] or [N, 3, 4]
+        Affine maps in float32 or float64, rows (x, y), columns (x, y, 1), of volumes (x, y, z) and (x, y, z, 1).
+        float16 and bfloat16 are widened to float32 by a copy.
+    size : sequence of 4 or 5 int
+        Shape (N, C, H, W) of the image or (N, C, D, H, W) of the volume to sample; C does not matter.
+    align_corners : bool
+        Whether -1 and 1 are the centres of the outermost samples or, as by default, their outer edges.
+    out : array, [N, H, W, 2] or [N, D, H, W, 3], optional
         Dense array of the result's dtype and theta's device. Not for JAX.
     stream : int or object with ``__cuda_stream__``, optional
         CUDA only; None means the current stream of theta's framework.
 
     Returns
     -------
-    array, [N, H, W, 2]
-        Positions (x, y), in [-1, 1] where theta is the identity, in theta's dtype. A 16-bit grid is computed in float32
-        and rounded once; give theta in float32 for positions finer than 16 bits hold.
+    array, [N, H, W, 2] or [N, D, H, W, 3]
+        Positions (x, y) or (x, y, z), in [-1, 1] where theta is the identity, in theta's dtype. A 16-bit
+        grid is computed in float32 and rounded once; give theta in float32 for positions finer than 16 bits hold.
 
     Raises
     ------
-    UnsupportedError
-        For `align_corners` and for a 5-entry `size` (3-D).
     TypeError, ValueError
         If theta has another dtype or shape, or `out` cannot be written.
 
     Notes
     -----
-    Computed as fma(t1, y, fma(t0, x, t2)) with x = (2 j + 1) / W - 1, so the last bit may differ from torch's.
+    Computed as fma(t1, y, fma(t0, x, t2)) with x = (2 j + 1) / W - 1, or 2 j / (W - 1) - 1 with aligned corners
+    (0 for W = 1), of volumes fma(t2, z, fma(t1, y, fma(t0, x, t3))); so the last bit may differ from torch's.
     Bit-stable on every run, thread count, GPU and backend. May be called from any number of threads.
 
-    Defined by torch 2.11, align_corners False; Jaderberg et al., Spatial Transformer Networks, 2015.
+    Defined by torch 2.11; Jaderberg et al., Spatial Transformer Networks, 2015.
     """
     maps = read("theta", theta, stream)
-    extents = check_size(_call.whole_tuple("size", size), align_corners)
-    return prepare(maps.device, maps.shape, maps.dtype, extents).launch((maps,), (out,), stream)[0]
+    extents = check_size(_call.whole_tuple("size", size))
+    prepared = prepare(maps.device, maps.shape, maps.dtype, extents, _call.flag("align_corners", align_corners))
+    return prepared.launch((maps,), (out,), stream)[0]
 
 
 def affine_grid_backward(
@@ -170,23 +273,23 @@ def affine_grid_backward(
 
     Parameters
     ----------
-    grad_grid : array, [N, H, W, 2]
+    grad_grid : array, [N, H, W, 2] or [N, D, H, W, 3]
         Gradient of the positions in float32 or float64; float16 and bfloat16 are widened to float32 by a copy.
     size, align_corners
         As in the forward call.
-    out : array, [N, 2, 3], optional
+    out : array, [N, 2, 3] or [N, 3, 4], optional
         Dense array of the gradient's dtype and device; fully overwritten. Not for JAX.
     stream : int or object with ``__cuda_stream__``, optional
         CUDA only; None means the current stream of the gradient's framework.
 
     Returns
     -------
-    array, [N, 2, 3]
+    array, [N, 2, 3] or [N, 3, 4]
         In the dtype of `grad_grid`; a 16-bit result is summed in float32 and rounded once.
 
     Raises
     ------
-    UnsupportedError, TypeError, ValueError
+    TypeError, ValueError
         As :func:`affine_grid`.
 
     Notes
@@ -195,6 +298,7 @@ def affine_grid_backward(
     from any number of threads.
     """
     gradient = read("grad_grid", grad_grid, stream)
-    extents = check_size(_call.whole_tuple("size", size), align_corners)
-    prepared = prepare_backward(gradient.device, gradient.shape, gradient.dtype, extents)
+    extents = check_size(_call.whole_tuple("size", size))
+    is_aligned = _call.flag("align_corners", align_corners)
+    prepared = prepare_backward(gradient.device, gradient.shape, gradient.dtype, extents, is_aligned)
     return prepared.launch((gradient,), (out,), stream)[0]

@@ -1,20 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""grid_sample: descriptors, plans and array functions; nothing about another operator."""
+"""grid_sample: its array functions, and descriptors and plans of images; those of volumes: grid_sample_3d.py."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, ClassVar
+from typing import Any
 
-from . import _call
+from . import _abi, _call
 from ._arrays import read
 from ._call import MOST_COMBINATIONS, Output, Prepared
 from ._descriptor import Descriptor
 from ._dtypes import FLOATS
-from ._errors import UnsupportedError, shown
+from ._errors import shown
 from ._plan import Plan
+from ._sampling import PLAIN, Rule, Sampling, check_gradients, check_options
+from .grid_sample_3d import GridSample3dBackwardDescriptor, GridSample3dDescriptor
 
 __all__ = [
     "GridSampleBackwardDescriptor",
@@ -25,12 +27,9 @@ __all__ = [
     "grid_sample_backward",
 ]
 
-_MODES = ("bilinear", "nearest", "bicubic")
-_PADDING_MODES = ("zeros", "border", "reflection")
-
 
 @dataclass(frozen=True, slots=True)
-class _GridSampleProblem(Descriptor):
+class _GridSampleProblem(Sampling, Descriptor):
     """What both directions of grid_sample are described by."""
 
     n: int
@@ -40,6 +39,18 @@ class _GridSampleProblem(Descriptor):
     oh: int
     ow: int
     element: str = "f32"
+    mode: str = "bilinear"
+    padding_mode: str = "zeros"
+    align_corners: bool = False
+
+    def __post_init__(self) -> None:
+        Descriptor.__post_init__(self)
+        check_options(self.mode, self.padding_mode, self.align_corners)
+
+    @property
+    def _is_plain(self) -> bool:
+        """Whether the operator without options does it."""
+        return self.mode == "bilinear" and self.padding_mode == "zeros" and not self.align_corners
 
     @property
     def input_h(self) -> int:
@@ -64,7 +75,7 @@ class _GridSampleProblem(Descriptor):
 
 @dataclass(frozen=True, slots=True)
 class GridSampleDescriptor(_GridSampleProblem):
-    """A 2-D grid_sample problem: bilinear, zeros outside, align_corners false.
+    """A 2-D grid_sample problem.
 
     Parameters
     ----------
@@ -76,16 +87,62 @@ class GridSampleDescriptor(_GridSampleProblem):
         Rows and columns of the output.
     element : {"f32", "f64", "f16", "bf16"}
         Dtype of input and output. The grid is f64 for f64, else f32.
+    mode : {"bilinear", "nearest", "bicubic"}
+    padding_mode : {"zeros", "border", "reflection"}
+    align_corners : bool
+
+    Raises
+    ------
+    TypeError
+        If a field has the wrong type.
+    ValueError
+        If there is no such mode.
+    UnsupportedError
+        If a mode is not wired yet.
     """
 
-    operator: ClassVar[str] = "grid_sample_2d"
+    @property
+    def operator(self) -> str:  # type: ignore[override]
+        """The C operator's name: modes other than the first have one together."""
+        return "grid_sample_2d" if self._is_plain else "grid_sample_2d_ex"
 
 
 @dataclass(frozen=True, slots=True)
 class GridSampleBackwardDescriptor(_GridSampleProblem):
-    """The gradients of grid_sample; the fields are those of :class:`GridSampleDescriptor`."""
+    """The gradients of grid_sample.
 
-    operator: ClassVar[str] = "grid_sample_2d_backward"
+    Parameters
+    ----------
+    n, c, ih, iw, oh, ow, element, mode, padding_mode, align_corners
+        As in :class:`GridSampleDescriptor`.
+    gradients : {"both", "input", "grid"}
+        Which gradients are computed.
+
+    Raises
+    ------
+    TypeError, ValueError, UnsupportedError
+        As :class:`GridSampleDescriptor`.
+    """
+
+    gradients: str = "both"
+
+    def __post_init__(self) -> None:
+        _GridSampleProblem.__post_init__(self)
+        check_gradients(self.gradients)
+
+    @property
+    def operator(self) -> str:  # type: ignore[override]
+        """The C operator's name: modes other than the first, and either gradient alone, have one together."""
+        is_plain = self._is_plain and self.gradients == "both"
+        return "grid_sample_2d_backward" if is_plain else "grid_sample_2d_ex_backward"
+
+    def tensor_shape(self, tensor: _abi.Tensor) -> tuple[int, ...]:
+        """Answer a tensor's shape; what the table says of the gradients is more than an expression of extents."""
+        if tensor.name == "grad_input":
+            return (self.n, self.c, self.ih, self.iw)
+        if tensor.name == "grad_grid":
+            return (self.n, self.oh, self.ow, 2)
+        return Descriptor.tensor_shape(self, tensor)
 
 
 class GridSamplePlan(Plan):
@@ -98,7 +155,7 @@ class GridSamplePlan(Plan):
 
 
 class GridSampleBackwardPlan(Plan):
-    """Tensors ``grad_output``, ``input``, ``grid``, ``grad_input`` and ``grad_grid``."""
+    """Tensors ``grad_output``, ``input``, ``grid`` and, where they are computed, ``grad_input`` and ``grad_grid``."""
 
     __slots__ = ()
     descriptor_type = GridSampleBackwardDescriptor
@@ -106,33 +163,20 @@ class GridSampleBackwardPlan(Plan):
     layout = "nchw"
 
 
-def check_options(mode: str, padding_mode: str, align_corners: bool) -> None:
-    """Refuse what is not wired yet, and what no framework has."""
-    for name, value, known, wired in (
-        ("mode", mode, _MODES, "bilinear"),
-        ("padding_mode", padding_mode, _PADDING_MODES, "zeros"),
-    ):
-        if not isinstance(value, str):
-            raise ValueError(f"{name} is {shown(value)}; wanted one of {', '.join(map(repr, known))}")
-        if value == wired:
-            continue
-        if value in known:
-            raise UnsupportedError(f"{name} {value!r} is not wired yet; wanted {wired!r}")
-        raise ValueError(f"{name} is {shown(value)}; wanted one of {', '.join(map(repr, known))}")
-    if _call.flag("align_corners", align_corners):
-        raise UnsupportedError("align_corners True is not wired yet; wanted False")
+# What a text says of the shapes of images and of volumes.
+_LAYOUTS = {4: ("[N, C, H, W]", "[N, H, W, 2]"), 5: ("[N, C, D, H, W]", "[N, D, H, W, 3]")}
 
 
 def _check_operands(
     name: str, shape: tuple[int, ...], dtype: str, grid_shape: tuple[int, ...], grid_dtype: str
 ) -> tuple[str, str | None]:
-    """Check an image operand and the grid; answer the element type and the grid's conversion."""
+    """Check an image or volume operand and the grid; answer the element type and the grid's conversion."""
     element = _call.element_of(name, dtype)
-    if len(shape) == 5 and len(grid_shape) == 5:
-        raise UnsupportedError(f"{name} has shape {shape}: 5-D (volumetric) grid_sample is not wired yet; wanted 4-D")
-    _call.check_rank(name, shape, "[N, C, H, W]", 4)
-    if len(grid_shape) != 4 or grid_shape[3] != 2:
-        raise ValueError(f"grid has shape {grid_shape}; wanted [N, H, W, 2]")
+    if len(shape) not in _LAYOUTS:
+        _call.check_rank(name, shape, "[N, C, H, W] or [N, C, D, H, W]", 4)
+    axes = len(shape) - 2
+    if len(grid_shape) != axes + 2 or grid_shape[-1] != axes:
+        raise ValueError(f"grid has shape {grid_shape}; wanted {_LAYOUTS[len(shape)][1]}")
     if grid_shape[0] != shape[0]:
         raise ValueError(f"grid has shape {grid_shape}; {name} has {shape[0]} images")
     _call.element_of("grid", grid_dtype, FLOATS)
@@ -140,12 +184,18 @@ def _check_operands(
 
 
 @lru_cache(maxsize=MOST_COMBINATIONS)
-def prepare(device: int, shape: tuple[int, ...], dtype: str, grid_shape: tuple[int, ...], grid_dtype: str) -> Prepared:
+def prepare(
+    device: int,
+    shape: tuple[int, ...],
+    dtype: str,
+    grid_shape: tuple[int, ...],
+    grid_dtype: str,
+    rule: Rule = PLAIN,
+) -> Prepared:
     element, cast = _check_operands("input", shape, dtype, grid_shape, grid_dtype)
-    n, c, ih, iw = shape
-    _, oh, ow, _ = grid_shape
-    kernel = _call.kernel_for(GridSampleDescriptor(n, c, ih, iw, oh, ow, element), device)
-    return Prepared(kernel, [Output((n, c, oh, ow), element, element)], casts=(None, cast))
+    described: Any = GridSampleDescriptor if len(shape) == 4 else GridSample3dDescriptor
+    kernel = _call.kernel_for(described(*shape, *grid_shape[1:-1], element, *rule), device)
+    return Prepared(kernel, [Output((*shape[:2], *grid_shape[1:-1]), element, element)], casts=(None, cast))
 
 
 @lru_cache(maxsize=MOST_COMBINATIONS)
@@ -157,16 +207,17 @@ def prepare_backward(
     dtype: str,
     grid_shape: tuple[int, ...],
     grid_dtype: str,
+    rule: Rule = PLAIN,
+    gradients: str = "both",
 ) -> Prepared:
     element, cast = _check_operands("input", shape, dtype, grid_shape, grid_dtype)
     _call.element_of("grad_output", grad_dtype, (element,), why=", the dtype of input")
-    n, c, ih, iw = shape
-    _, oh, ow, _ = grid_shape
-    _call.check_shape("grad_output", grad_shape, (n, c, oh, ow))
-    descriptor = GridSampleBackwardDescriptor(n, c, ih, iw, oh, ow, element)
-    kernel = _call.kernel_for(descriptor, device)
-    outputs = [Output(shape, element, element), Output(grid_shape, cast or grid_dtype, grid_dtype)]
-    return Prepared(kernel, outputs, casts=(None, None, cast))
+    _call.check_shape("grad_output", grad_shape, (*shape[:2], *grid_shape[1:-1]))
+    described: Any = GridSampleBackwardDescriptor if len(shape) == 4 else GridSample3dBackwardDescriptor
+    kernel = _call.kernel_for(described(*shape, *grid_shape[1:-1], element, *rule, gradients), device)
+    of_input, of_grid = Output(shape, element, element), Output(grid_shape, cast or grid_dtype, grid_dtype)
+    outputs = {"both": [of_input, of_grid], "input": [of_input], "grid": [of_grid]}
+    return Prepared(kernel, outputs[gradients], casts=(None, None, cast))
 
 
 def grid_sample(
@@ -179,33 +230,37 @@ def grid_sample(
     out: Any = None,
     stream: Any = None,
 ) -> Any:
-    """Sample images at a grid of positions, as ``torch.nn.functional.grid_sample`` does.
+    """Sample images or volumes at a grid of positions, as ``torch.nn.functional.grid_sample`` does.
 
     Parameters
     ----------
-    input : array, [N, C, H, W]
-        Images in float32, float64, float16 or bfloat16.
-    grid : array, [N, oh, ow, 2]
-        Positions (x, y) in [-1, 1], where -1 and 1 are the outer edges of the corner pixels. float64 for float64 input,
-        else float32; narrower floats are widened by a copy.
-    mode : {"bilinear"}
-    padding_mode : {"zeros"}
-    align_corners : {False}
-        Other values that torch has raise UnsupportedError.
-    out : array, [N, C, oh, ow], optional
+    input : array, [N, C, H, W] or [N, C, D, H, W]
+        Images or volumes in float32, float64, float16 or bfloat16.
+    grid : array, [N, oh, ow, 2] or [N, od, oh, ow, 3]
+        Positions (x, y) or (x, y, z) in [-1, 1]. float64 for float64 input, else float32; narrower floats are widened
+        by a copy.
+    mode : {"bilinear", "nearest", "bicubic"}
+        "bilinear" is trilinear for volumes, which have no "bicubic".
+    padding_mode : {"zeros", "border", "reflection"}
+        What lies outside: zeros, the pixel at the border, or the image reflected.
+    align_corners : bool
+        Whether -1 and 1 are the centres of the corner pixels or, as by default, their outer edges; reflection is there.
+    out : array, [N, C, oh, ow] or [N, C, od, oh, ow], optional
         Dense array of the input's dtype and device that receives the result. Not for JAX.
     stream : int or object with ``__cuda_stream__``, optional
         CUDA only; None means the current stream of the input's framework.
 
     Returns
     -------
-    array, [N, C, oh, ow]
+    array, [N, C, oh, ow] or [N, C, od, oh, ow]
         Of the input's kind, dtype and device; `out` if given. torch tensors come back without a gradient function.
 
     Raises
     ------
     UnsupportedError
-        For a mode, padding or corner convention that is not wired yet, and for 5-D input.
+        For a mode that is not wired yet.
+    InvalidProblemError
+        If the input has no pixel and the padding needs one.
     TypeError
         If an argument is no array or has a dtype that grid_sample never takes.
     ValueError
@@ -213,7 +268,8 @@ def grid_sample(
 
     Notes
     -----
-    A position outside gives 0, an infinite one too; a NaN position gives NaN. Strided arrays are copied first.
+    With zeros a position outside gives 0, an infinite one too; an infinite one is the border's pixel with border and
+    NaN with reflection. A NaN position gives NaN. Strided arrays are copied first.
     Bit-stable on every run, thread count, GPU and backend. May be called from any number of threads.
 
     Defined by torch 2.11; Jaderberg et al., Spatial Transformer Networks, 2015.
@@ -221,8 +277,21 @@ def grid_sample(
     check_options(mode, padding_mode, align_corners)
     first = read("input", input, stream)
     positions = read("grid", grid, stream, first)
-    prepared = prepare(first.device, first.shape, first.dtype, positions.shape, positions.dtype)
+    rule = (mode, padding_mode, bool(align_corners))
+    prepared = prepare(first.device, first.shape, first.dtype, positions.shape, positions.dtype, rule)
     return prepared.launch((first, positions), (out,), stream)[0]
+
+
+# By the mask of outputs: what is computed.
+_GRADIENTS_OF_MASK = {(True, True): "both", (True, False): "input", (False, True): "grid"}
+
+
+def _gradients_of(output_mask: Any) -> str | None:
+    """Answer which gradients a mask asks for, None where none is."""
+    if not isinstance(output_mask, tuple | list) or len(output_mask) != 2:
+        raise TypeError(f"output_mask: wanted a pair of bool, got {shown(output_mask)}")
+    of_input, of_grid = (_call.flag("output_mask", each) for each in output_mask)
+    return _GRADIENTS_OF_MASK.get((of_input, of_grid))
 
 
 def grid_sample_backward(
@@ -232,6 +301,7 @@ def grid_sample_backward(
     mode: str = "bilinear",
     padding_mode: str = "zeros",
     align_corners: bool = False,
+    output_mask: Sequence[bool] = (True, True),
     *,
     out: Sequence[Any] | None = None,
     stream: Any = None,
@@ -240,10 +310,12 @@ def grid_sample_backward(
 
     Parameters
     ----------
-    grad_output : array, [N, C, oh, ow]
+    grad_output : array, [N, C, oh, ow] or [N, C, od, oh, ow]
         Gradient of the samples, in the dtype of `input`.
     input, grid, mode, padding_mode, align_corners
         As in the forward call.
+    output_mask : (bool, bool)
+        Which of the two gradients are computed; the other one costs nothing and is None.
     out : (array or None, array or None), optional
         Dense arrays for the two gradients, in the dtypes of `input` and `grid`; fully overwritten. Not for JAX.
     stream : int or object with ``__cuda_stream__``, optional
@@ -251,27 +323,41 @@ def grid_sample_backward(
 
     Returns
     -------
-    grad_input : array, [N, C, H, W]
+    grad_input : array, of the shape of `input`, or None
         In the dtype of `input`.
-    grad_grid : array, [N, oh, ow, 2]
+    grad_grid : array, of the shape of `grid`, or None
         In the dtype of `grid`: computed as wide as the grid was widened, then rounded once.
 
     Raises
     ------
-    UnsupportedError, TypeError, ValueError
-        As :func:`grid_sample`.
+    UnsupportedError, InvalidProblemError, TypeError, ValueError
+        As :func:`grid_sample`; ValueError also if no gradient is asked for, or `out` has one that is not.
 
     Notes
     -----
-    No atomics: a pixel owns its sum, so the bits are the same on every run, thread count, GPU and backend. The gradient
-    at a NaN position is dropped and its grad_grid is 0. May be called from any number of threads.
+    No atomics: a pixel owns its sum, so the bits are the same on every run, thread count, GPU and backend; either
+    gradient alone has the bits that it has beside the other. The gradient at a NaN position is dropped and its
+    grad_grid is 0, as it is where a position does not move with its coordinate: outside with border, always with
+    nearest. May be called from any number of threads.
     """
     check_options(mode, padding_mode, align_corners)
+    gradients = _gradients_of(output_mask)
+    if gradients is None:
+        raise ValueError("output_mask is (False, False); wanted at least one gradient")
     first = read("grad_output", grad_output, stream)
     images = read("input", input, stream, first)
     positions = read("grid", grid, stream, first)
+    rule = (mode, padding_mode, bool(align_corners))
     prepared = prepare_backward(
-        first.device, first.shape, first.dtype, images.shape, images.dtype, positions.shape, positions.dtype
+        first.device,
+        first.shape,
+        first.dtype,
+        images.shape,
+        images.dtype,
+        positions.shape,
+        positions.dtype,
+        rule,
+        gradients,
     )
     if out is None:
         outs: Sequence[Any] = (None, None)
@@ -279,5 +365,11 @@ def grid_sample_backward(
         outs = out
     else:
         raise TypeError("out: wanted a pair (grad_input, grad_grid)")
-    grad_input, grad_grid = prepared.launch((first, images, positions), outs, stream)
-    return grad_input, grad_grid
+    if gradients == "both":
+        grad_input, grad_grid = prepared.launch((first, images, positions), outs, stream)
+        return grad_input, grad_grid
+    place = 0 if gradients == "input" else 1
+    if outs[1 - place] is not None:
+        raise ValueError(f"out[{1 - place}]: output_mask does not ask for this gradient")
+    (result,) = prepared.launch((first, images, positions), (outs[place],), stream)
+    return (result, None) if gradients == "input" else (None, result)

@@ -19,10 +19,13 @@ from ._plan import Plan
 __all__ = [
     "RoiAlignBackwardDescriptor",
     "RoiAlignBackwardPlan",
+    "RoiAlignBoxesBackwardDescriptor",
+    "RoiAlignBoxesBackwardPlan",
     "RoiAlignDescriptor",
     "RoiAlignPlan",
     "roi_align",
     "roi_align_backward",
+    "roi_align_boxes_backward",
 ]
 
 
@@ -91,6 +94,13 @@ class RoiAlignBackwardDescriptor(_RoiAlignProblem):
     operator: ClassVar[str] = "roi_align_backward"
 
 
+@dataclass(frozen=True, slots=True)
+class RoiAlignBoxesBackwardDescriptor(_RoiAlignProblem):
+    """The gradient of RoIAlign's boxes; the fields are those of :class:`RoiAlignDescriptor`."""
+
+    operator: ClassVar[str] = "roi_align_boxes_backward"
+
+
 class RoiAlignPlan(Plan):
     """Tensors ``input`` [n, c, h, w], ``rois`` [num_rois, 5] and ``output`` [num_rois, c, pooled_h, pooled_w]."""
 
@@ -105,6 +115,15 @@ class RoiAlignBackwardPlan(Plan):
 
     __slots__ = ()
     descriptor_type = RoiAlignBackwardDescriptor
+    category = "image"
+    layout = "nchw"
+
+
+class RoiAlignBoxesBackwardPlan(Plan):
+    """Tensors ``grad_output``, ``input`` [n, c, h, w], ``rois`` [num_rois, 5] and ``grad_rois`` of the same shape."""
+
+    __slots__ = ()
+    descriptor_type = RoiAlignBoxesBackwardDescriptor
     category = "image"
     layout = "nchw"
 
@@ -167,6 +186,35 @@ def prepare_backward(
     )
     kernel = _call.kernel_for(descriptor, device)
     return Prepared(kernel, [Output(input_shape, element, element)], casts=(None, cast))
+
+
+@lru_cache(maxsize=MOST_COMBINATIONS)
+def prepare_boxes_backward(
+    device: int,
+    grad_shape: tuple[int, ...],
+    dtype: str,
+    input_shape: tuple[int, ...],
+    input_dtype: str,
+    boxes_shape: tuple[int, ...],
+    boxes_dtype: str,
+    spatial_scale: float,
+    sampling_ratio: int,
+    aligned: bool,
+) -> Prepared:
+    _call.check_rank("grad_output", grad_shape, "[K, C, pooled_h, pooled_w]", 4)
+    element = _call.element_of("grad_output", dtype)
+    _call.check_rank("input", input_shape, "[N, C, H, W]", 4)
+    _call.element_of("input", input_dtype, (element,), why=", the dtype of grad_output")
+    cast = check_boxes(boxes_shape, boxes_dtype, element)
+    n, c, h, w = input_shape
+    pooled_h, pooled_w = grad_shape[2:]
+    _call.check_shape("grad_output", grad_shape, (boxes_shape[0], c, pooled_h, pooled_w))
+    descriptor = RoiAlignBoxesBackwardDescriptor(
+        n, c, h, w, boxes_shape[0], pooled_h, pooled_w, spatial_scale, sampling_ratio, aligned, element
+    )
+    kernel = _call.kernel_for(descriptor, device)
+    coordinates = "f64" if element == "f64" else "f32"
+    return Prepared(kernel, [Output(boxes_shape, coordinates, coordinates)], casts=(None, None, cast))
 
 
 def roi_align(
@@ -281,7 +329,8 @@ def roi_align_backward(
     Notes
     -----
     No atomics: a pixel owns its sum, boxes ascending in blocks fixed by the shapes, so the bits are the same on every
-    run, thread count, GPU and backend. Boxes have no gradient. May be called from any number of threads.
+    run, thread count, GPU and backend. The boxes' gradient is :func:`roi_align_boxes_backward`. May be called from any
+    number of threads.
     """
     first = read("grad_output", grad_output, stream)
     rois = read_boxes(boxes, first, stream)
@@ -297,3 +346,67 @@ def roi_align_backward(
     )
     check_images(boxes, "input_shape", shape)
     return prepared.launch((first, rois), (out,), stream)[0]
+
+
+def roi_align_boxes_backward(
+    grad_output: Any,
+    input: Any,
+    boxes: Any | Sequence[Any],
+    spatial_scale: float = 1.0,
+    sampling_ratio: int = -1,
+    aligned: bool = False,
+    *,
+    out: Any = None,
+    stream: Any = None,
+) -> Any:
+    """Compute the gradient of :func:`roi_align` with respect to its boxes.
+
+    Parameters
+    ----------
+    grad_output : array, [K, C, pooled_h, pooled_w]
+        Gradient of the bins in float32, float64, float16 or bfloat16.
+    input : array, [N, C, H, W]
+        The feature maps of the forward call, in the same dtype.
+    boxes : array, [K, 5], or a sequence of arrays, [L, 4]
+        The boxes of the forward call.
+    spatial_scale, sampling_ratio, aligned
+        As in the forward call.
+    out : array, [K, 5], optional
+        Dense array of the boxes' dtype, float64 for float64 gradients, else float32. Not for JAX.
+    stream : int or object with ``__cuda_stream__``, optional
+        CUDA only; None means the current stream of the gradient's framework.
+
+    Returns
+    -------
+    array, [K, 5]
+        Rows (0, x1, y1, x2, y2) of the gradient's kind and device, float64 for float64 gradients, else float32.
+
+    Raises
+    ------
+    TypeError, ValueError, InvalidProblemError
+        As :func:`roi_align`.
+
+    Notes
+    -----
+    Where a sample lies at a pixel, its derivative is that to the right; a sample beyond the centre of the first or the
+    last pixel does not move along that axis, and an adaptive number of samples does not change. A box that contributes
+    nothing has the gradient 0.
+
+    A box owns its sums, whose order is fixed by the problem: the same bits on every run, thread count, GPU and backend.
+    The time grows with the samples. May be called from any number of threads.
+    """
+    first = read("grad_output", grad_output, stream)
+    maps = read("input", input, stream, first)
+    rois = read_boxes(boxes, first, stream)
+    prepared = prepare_boxes_backward(
+        first.device,
+        first.shape,
+        first.dtype,
+        maps.shape,
+        maps.dtype,
+        rois.shape,
+        rois.dtype,
+        *sampling_options(spatial_scale, sampling_ratio, aligned),
+    )
+    check_images(boxes, "input", maps.shape)
+    return prepared.launch((first, maps, rois), (out,), stream)[0]

@@ -33,16 +33,32 @@ def wide(dtype: Any) -> AbstractContextManager[Any]:
     return enable_x64()
 
 
+def wide_for_indices(name: str) -> AbstractContextManager[Any]:
+    """JAX's 64-bit mode for a case with indices where older JAXs need it under `disable_jit`: see docs/jax.md."""
+    has_indices = name.startswith(("max_pool", "adaptive_max_pool", "fractional_max_pool", "max_unpool"))
+    return wide(np.int64) if has_indices and jax.__version_info__ < (0, 5) else nullcontext()
+
+
 def fixed(rng: np.random.Generator) -> SimpleNamespace:
     """What has no gradient: boxes, ids, offsets, quantized values."""
     ids = rng.integers(-1, NUM_SEGMENTS + 1, NUM_ROWS).astype(np.int32)
     corners = rng.uniform(-1, 8, (5, 4)).astype(np.float32)
+    corners[0] = [*rng.uniform(0, 1, 2), *rng.uniform(2, 3, 2)]  # one that is on the map, and not reversed
+    low = rng.uniform(-1, 6, (5, 3))
+    low[0] = rng.uniform(0, 1, 3)  # as above
+    boxes_3d = np.concatenate([[[0], [1], [1], [7], [0]], low, low + rng.uniform(1, 4, (5, 3))], 1)
     return SimpleNamespace(
         boxes=np.concatenate([np.array([[0], [1], [1], [7], [0]], np.float32), corners], 1),
+        boxes_3d=boxes_3d.astype(np.float32),
         ids=ids,
         sorted_ids=np.sort(ids),
         offsets=np.sort(rng.integers(0, NUM_ROWS + 1, NUM_SEGMENTS + 1)).astype(np.int32),
         quantized=rng.integers(-128, 128, (3, 4, 5)).astype(np.int8),
+        # Every element of a plane of 4 x 5 has a place of its own in one of 8 x 10.
+        places=np.argsort(rng.random((2, 3, 80)), axis=-1)[:, :, :20].reshape(2, 3, 4, 5),
+        # Sixteenths, which every dtype holds.
+        samples=rng.integers(0, 16, (2, 3, 2)) / 16,
+        samples_3d=rng.integers(0, 16, (2, 3, 3)) / 16,
         zero_point=rng.integers(-9, 9, 4).astype(np.int32),
     )
 
@@ -123,16 +139,65 @@ def _by_offsets(reduce: str) -> Case:
 _SELECTED = ("max", "min")
 _OPERATIONS = ("sum", "mean", *_SELECTED, "prod", "logsumexp", "softmax")
 
+# These have tests of their own.
+WITHOUT_GRADIENT = {"batched_nms", "nms", "nms_sorted"}
+_KERNEL: Any = ((3, 2), (1, 2), (1, 0), 1)
+
+
+def _deformed(masked: bool) -> Case:
+    """Two groups of offsets."""
+    moves = ((2, 24, 5, 3), (2, 12, 5, 3))[: 2 if masked else 1]
+
+    def backward(m: Any, d: Any, g: Any, y: Any, x: Any, offset: Any, *mask: Any) -> Any:
+        by_moves = m.deform_im2col_offset_backward(g, x, offset, *_KERNEL, *mask)
+        by_input = m.deform_im2col_backward(g, offset, x.shape, *_KERNEL, *mask)
+        return (by_input, *by_moves) if mask else (by_input, by_moves)
+
+    return Case(
+        ((2, 4, 5, 6), *moves),
+        lambda m, d, x, offset, *mask: m.deform_im2col(x, offset, *_KERNEL, *mask),
+        backward,
+    )
+
+
 CASES: dict[str, Case] = {
+    "deform_im2col": _deformed(True),
+    "deform_im2col-without-mask": _deformed(False),
     "grid_sample": Case(
         ((2, 3, 6, 7), (2, 4, 5, 2)),
         lambda m, d, x, grid: m.grid_sample(x, grid),
         lambda m, d, g, y, x, grid: m.grid_sample_backward(g, x, grid),
     ),
+    "grid_sample-reflection": Case(
+        ((2, 3, 6, 7), (2, 4, 5, 2)),
+        lambda m, d, x, grid: m.grid_sample(x, grid, "bilinear", "reflection", True),
+        lambda m, d, g, y, x, grid: m.grid_sample_backward(g, x, grid, "bilinear", "reflection", True),
+    ),
+    "grid_sample-nearest": Case(
+        ((2, 3, 6, 7), (2, 4, 5, 2)),
+        lambda m, d, x, grid: m.grid_sample(x, grid, "nearest", "border"),
+        lambda m, d, g, y, x, grid: m.grid_sample_backward(g, x, grid, "nearest", "border"),
+    ),
+    "grid_sample-volumes": Case(
+        ((2, 3, 4, 6, 7), (2, 3, 4, 5, 3)),
+        lambda m, d, x, grid: m.grid_sample(x, grid, "bilinear", "reflection"),
+        lambda m, d, g, y, x, grid: m.grid_sample_backward(g, x, grid, "bilinear", "reflection"),
+    ),
     "affine_grid": Case(
         ((2, 2, 3),),
         lambda m, d, x: m.affine_grid(x, (2, 1, 4, 5)),
         lambda m, d, g, y, x: m.affine_grid_backward(g, (2, 1, 4, 5)),
+        is_linear=True,
+    ),
+    "grid_sample-bicubic": Case(
+        ((2, 3, 5, 6), (2, 4, 5, 2)),
+        lambda m, d, x, grid: m.grid_sample(x, grid, "bicubic", "reflection"),
+        lambda m, d, g, y, x, grid: m.grid_sample_backward(g, x, grid, "bicubic", "reflection"),
+    ),
+    "affine_grid-volumes": Case(
+        ((2, 3, 4),),
+        lambda m, d, x: m.affine_grid(x, (2, 1, 3, 4, 5), True),
+        lambda m, d, g, y, x: m.affine_grid_backward(g, (2, 1, 3, 4, 5), True),
         is_linear=True,
     ),
     "pixel_shuffle": Case(
@@ -147,10 +212,140 @@ CASES: dict[str, Case] = {
         lambda m, d, g, y, x: m.pixel_shuffle(g, 2),
         is_linear=True,
     ),
+    "avg_pool": Case(
+        ((2, 3, 7, 8),),
+        lambda m, d, x: m.avg_pool(x, (3, 2), 2, 1, True, False),
+        lambda m, d, g, y, x: m.avg_pool_backward(g, x.shape, (3, 2), 2, 1, True, False),
+        is_linear=True,
+    ),
+    "avg_pool-volumes": Case(
+        ((3, 4, 5, 6),),
+        lambda m, d, x: m.avg_pool(x, 2, axes=3),
+        lambda m, d, g, y, x: m.avg_pool_backward(g, x.shape, 2, axes=3),
+        is_linear=True,
+    ),
+    "adaptive_avg_pool": Case(
+        ((2, 3, 7, 8),),
+        lambda m, d, x: m.adaptive_avg_pool(x, (None, 3)),
+        lambda m, d, g, y, x: m.adaptive_avg_pool_backward(g, x.shape, axes=2),
+        is_linear=True,
+    ),
+    "interpolate": Case(
+        ((2, 3, 5, 6),),
+        lambda m, d, x: m.interpolate(x, (7, 11), mode="bilinear", align_corners=True),
+        lambda m, d, g, y, x: m.interpolate_backward(g, x.shape, mode="bilinear", align_corners=True),
+        is_linear=True,
+    ),
+    "interpolate-signals": Case(
+        ((2, 3, 9),),
+        lambda m, d, x: m.interpolate(x, scale_factor=1.7),
+        lambda m, d, g, y, x: m.interpolate_backward(g, x.shape, scale_factor=1.7),
+        is_linear=True,
+    ),
+    "interpolate-bicubic": Case(
+        ((2, 3, 5, 6),),
+        lambda m, d, x: m.interpolate(x, (3, 13), mode="bicubic"),
+        lambda m, d, g, y, x: m.interpolate_backward(g, x.shape, mode="bicubic"),
+        is_linear=True,
+    ),
+    "max_pool": Case(
+        ((2, 3, 8, 9),),
+        lambda m, d, x: m.max_pool(x, (3, 2), (2, 1), 1, ceil_mode=True),
+        lambda m, d, g, y, x: m.max_pool_backward(
+            g,
+            m.max_pool(x, (3, 2), (2, 1), 1, ceil_mode=True, return_indices=True)[1],
+            x.shape,
+            (3, 2),
+            (2, 1),
+            1,
+            ceil_mode=True,
+        ),
+    ),
+    "max_pool-signals": Case(
+        ((3, 20),),
+        lambda m, d, x: m.max_pool(x, 3, 2, dilation=2, axes=1),
+        lambda m, d, g, y, x: m.max_pool_backward(
+            g, m.max_pool(x, 3, 2, dilation=2, return_indices=True, axes=1)[1], x.shape, 3, 2, dilation=2, axes=1
+        ),
+    ),
+    "adaptive_max_pool": Case(
+        ((2, 3, 4, 5, 7),),
+        lambda m, d, x: m.adaptive_max_pool(x, (2, None, 3)),
+        lambda m, d, g, y, x: m.adaptive_max_pool_backward(
+            g, m.adaptive_max_pool(x, (2, None, 3), return_indices=True)[1], x.shape
+        ),
+    ),
+    "fractional_max_pool": Case(
+        ((2, 3, 9, 10),),
+        lambda m, d, x: m.fractional_max_pool(x, (3, 2), (4, 5), d.samples.astype(x.dtype)),
+        lambda m, d, g, y, x: m.fractional_max_pool_backward(
+            g,
+            m.fractional_max_pool(x, (3, 2), (4, 5), d.samples.astype(x.dtype), return_indices=True)[1],
+            x.shape,
+            (3, 2),
+        ),
+    ),
+    "fractional_max_pool-volumes": Case(
+        ((2, 3, 5, 6, 7),),
+        lambda m, d, x: m.fractional_max_pool(x, 2, (3, 3, 5), d.samples_3d.astype(x.dtype)),
+        lambda m, d, g, y, x: m.fractional_max_pool_backward(
+            g, m.fractional_max_pool(x, 2, (3, 3, 5), d.samples_3d.astype(x.dtype), return_indices=True)[1], x.shape, 2
+        ),
+    ),
+    "max_unpool": Case(
+        ((2, 3, 4, 5),),
+        lambda m, d, x: m.max_unpool(x, d.places, (8, 10)),
+        lambda m, d, g, y, x: m.max_unpool_backward(g, d.places),
+        is_linear=True,
+    ),
+    "interpolate-antialias": Case(
+        ((2, 3, 8, 6),),
+        lambda m, d, x: m.interpolate(x, (3, 7), mode="bicubic", antialias=True),
+        lambda m, d, g, y, x: m.interpolate_backward(g, x.shape, mode="bicubic", antialias=True),
+        is_linear=True,
+    ),
+    "interpolate-area": Case(
+        ((2, 3, 4, 5, 6),),
+        lambda m, d, x: m.interpolate(x, scale_factor=(0.5, 1.5, 0.7), mode="area"),
+        lambda m, d, g, y, x: m.interpolate_backward(g, x.shape, mode="area"),
+        is_linear=True,
+    ),
+    "affine_grid-aligned": Case(
+        ((2, 2, 3),),
+        lambda m, d, x: m.affine_grid(x, (2, 1, 4, 5), True),
+        lambda m, d, g, y, x: m.affine_grid_backward(g, (2, 1, 4, 5), True),
+        is_linear=True,
+    ),
     "roi_align": Case(
         ((2, 3, 8, 9),),
         lambda m, d, x: m.roi_align(x, d.boxes, (3, 2), 1.0, 2, True),
         lambda m, d, g, y, x: m.roi_align_backward(g, d.boxes, x.shape, 1.0, 2, True),
+        is_linear=True,
+    ),
+    "roi_align_3d": Case(
+        ((2, 3, 4, 6, 7),),
+        lambda m, d, x: m.roi_align_3d(x, d.boxes_3d, (2, 3, 2), 1.0, 2, True),
+        lambda m, d, g, y, x: m.roi_align_3d_backward(g, d.boxes_3d, x.shape, 1.0, 2, True),
+        is_linear=True,
+    ),
+    "roi_align_levels": Case(
+        ((2, 3, 8, 9), (2, 3, 4, 5)),
+        lambda m, d, x, y: m.roi_align_levels([x, y], d.boxes, (3, 2), (1.0, 0.5), 2, True, 4, 2.0),
+        lambda m, d, g, out, x, y: m.roi_align_levels_backward(
+            g, d.boxes, [x.shape, y.shape], (1.0, 0.5), 2, True, 4, 2.0
+        ),
+        is_linear=True,
+    ),
+    "ps_roi_align": Case(
+        ((2, 12, 8, 9),),
+        lambda m, d, x: m.ps_roi_align(x, d.boxes, (3, 2), 1.0, 2),
+        lambda m, d, g, y, x: m.ps_roi_align_backward(g, d.boxes, x.shape, 1.0, 2),
+        is_linear=True,
+    ),
+    "ps_roi_pool": Case(
+        ((2, 12, 8, 9),),
+        lambda m, d, x: m.ps_roi_pool(x, d.boxes, (3, 2)),
+        lambda m, d, g, y, x: m.ps_roi_pool_backward(g, d.boxes, x.shape),
         is_linear=True,
     ),
     "roi_pool": Case(

@@ -139,6 +139,28 @@ def lattice_grid_case(
     )
 
 
+def lattice_ruled_grid_case(
+    rng: np.random.Generator,
+    dtype: Any,
+    align_corners: bool,
+    shape: tuple[int, int, int, int] = (2, 3, 4, 8),
+    output_size: tuple[int, int] = (5, 7),
+    limit: int = 2,
+) -> GridCase:
+    """Coordinates in steps of 2^-5 up to five images away; h and w are powers of two.
+
+    A position is then a multiple of 2^-6, or with aligned corners, where it is a product with (w - 1) / 2, too. Weights
+    are products of two such: with few samples all sums fit.
+    """
+    n, c, _, _ = shape
+    step = 8 if np.dtype(dtype).itemsize == 2 else 32
+    return GridCase(
+        integers(rng, shape, dtype, limit),
+        (rng.integers(-5 * step, 5 * step + 1, (n, *output_size, 2)) / step).astype(coordinate_dtype(dtype)),
+        integers(rng, (n, c, *output_size), dtype, limit),
+    )
+
+
 def random_grid_case(
     rng: np.random.Generator,
     dtype: Any,
@@ -154,9 +176,9 @@ def random_grid_case(
     )
 
 
-def lattice_theta(rng: np.random.Generator, n: int, dtype: Any) -> Array:
+def lattice_theta(rng: np.random.Generator, n: int, dtype: Any, axes: int = 2) -> Array:
     """Matrices in quarters; with extents that are powers of two the grid is exact."""
-    return (rng.integers(-8, 9, (n, 2, 3)) / 4).astype(dtype)
+    return (rng.integers(-8, 9, (n, axes, axes + 1)) / 4).astype(dtype)
 
 
 class SegmentCase(NamedTuple):

@@ -37,32 +37,35 @@ def _jax_in_float64() -> Any:
     return enable_x64(True)
 
 
-def _onnx(operator: str, inputs: Sequence[Array], opset: int, **attributes: Any) -> Array:
-    """One node through the reference evaluator."""
+def onnx_node(operator: str, inputs: Sequence[Array | None], opset: int, **attributes: Any) -> Array:
+    """One node's first output, by the reference evaluator; None is an input that is left out."""
     import onnx
     from onnx.reference import ReferenceEvaluator
 
-    names = [f"input{i}" for i in range(len(inputs))]
+    given = {f"input{i}": each for i, each in enumerate(inputs) if each is not None}
+    names = [f"input{i}" if each is not None else "" for i, each in enumerate(inputs)]
     node = onnx.helper.make_node(operator, names, ["output"], **attributes)
     values = [
         onnx.helper.make_tensor_value_info(name, onnx.helper.np_dtype_to_tensor_dtype(each.dtype), each.shape)
-        for name, each in zip(names, inputs, strict=True)
+        for name, each in given.items()
     ]
     output = onnx.helper.make_tensor_value_info("output", values[0].type.tensor_type.elem_type, None)
     graph = onnx.helper.make_graph([node], operator, values, [output])
     model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", opset)])
-    (result,) = ReferenceEvaluator(model).run(None, dict(zip(names, inputs, strict=True)))
+    (result,) = ReferenceEvaluator(model).run(None, given)
     return np.asarray(result)
 
 
-def grid_sample(peer: str, case: GridCase) -> tuple[Array, Array | None, Array | None]:
-    """Output, gradient to the input, gradient to the grid (bilinear, zeros, align_corners=False)."""
+def grid_sample(
+    peer: str, case: GridCase, mode: str = "bilinear", padding_mode: str = "zeros", align_corners: bool = False
+) -> tuple[Array, Array | None, Array | None]:
+    """Output, gradient to the input, gradient to the grid; JAX has bilinear samples with zeros outside alone."""
     if peer == "torch":
         import torch
 
         image = torch.from_numpy(case.input).requires_grad_()
         grid = torch.from_numpy(case.grid).requires_grad_()
-        output = torch.nn.functional.grid_sample(image, grid, "bilinear", "zeros", align_corners=False)
+        output = torch.nn.functional.grid_sample(image, grid, mode, padding_mode, align_corners)
         output.backward(torch.from_numpy(case.grad_output))
         assert image.grad is not None
         assert grid.grad is not None
@@ -82,8 +85,9 @@ def grid_sample(peer: str, case: GridCase) -> tuple[Array, Array | None, Array |
             output, vjp = jax.vjp(sample, case.input, case.grid)
             grad_input, grad_grid = vjp(jax.numpy.asarray(case.grad_output))
             return np.asarray(output), np.asarray(grad_input), np.asarray(grad_grid)
-    attributes = {"mode": "linear", "padding_mode": "zeros", "align_corners": 0}
-    return _onnx("GridSample", [case.input, case.grid], 20, **attributes), None, None
+    onnx_mode = {"bilinear": "linear"}.get(mode, mode)
+    attributes = {"mode": onnx_mode, "padding_mode": padding_mode, "align_corners": int(align_corners)}
+    return onnx_node("GridSample", [case.input, case.grid], 20, **attributes), None, None
 
 
 def position_slack(case: GridCase) -> float:
@@ -114,18 +118,18 @@ def grid_sample_slack(case: GridCase) -> tuple[float, float, float]:
 
 
 def affine_grid(
-    peer: str, theta: Array, size: tuple[int, int, int, int], grad_grid: Array
+    peer: str, theta: Array, size: tuple[int, ...], grad_grid: Array, align_corners: bool = False
 ) -> tuple[Array, Array | None]:
-    """Grid and gradient to theta (align_corners=False)."""
+    """Grid and gradient to theta."""
     if peer == "torch":
         import torch
 
         matrices = torch.from_numpy(theta).requires_grad_()
-        grid = torch.nn.functional.affine_grid(matrices, list(size), align_corners=False)
+        grid = torch.nn.functional.affine_grid(matrices, list(size), align_corners=align_corners)
         grid.backward(torch.from_numpy(grad_grid))
         assert matrices.grad is not None
         return grid.detach().numpy(), matrices.grad.numpy()
-    return _onnx("AffineGrid", [theta, np.array(size, np.int64)], 20, align_corners=0), None
+    return onnx_node("AffineGrid", [theta, np.array(size, np.int64)], 20, align_corners=int(align_corners)), None
 
 
 def base_slack(dtype: Any) -> float:
@@ -171,7 +175,7 @@ def pad_in_mode(
             widths_ = list(zip(low, high, strict=True))
             padded, vjp = jax.vjp(lambda source: jax.numpy.pad(source, widths_, mode=name), jax.numpy.asarray(input))
             return np.asarray(padded), np.asarray(vjp(jax.numpy.asarray(grad_output))[0])
-    return _onnx("Pad", [input, np.array([*low, *high], np.int64)], 19, mode=name), None
+    return onnx_node("Pad", [input, np.array([*low, *high], np.int64)], 19, mode=name), None
 
 
 def pad(
@@ -196,7 +200,7 @@ def pad(
             padded, vjp = jax.vjp(lambda source: jax.lax.pad(source, fill, interior), jax.numpy.asarray(input))
             return np.asarray(padded), np.asarray(vjp(jax.numpy.asarray(grad_output))[0])
     pads = np.array([*low, *high], np.int64)
-    return _onnx("Pad", [input, pads, np.array(value, input.dtype)], 18, mode="constant"), None
+    return onnx_node("Pad", [input, pads, np.array(value, input.dtype)], 18, mode="constant"), None
 
 
 def segment_max(peer: str, case: SegmentCase) -> tuple[Array, Array]:
@@ -237,7 +241,7 @@ def dequantize(peer: str, case: QuantizedCase) -> Array:
             )
             return quantized.dequantize().numpy()
     zero_point = case.zero_point.astype(case.input.dtype)
-    return _onnx("DequantizeLinear", [case.input, case.scale, zero_point], 19, axis=case.axis)
+    return onnx_node("DequantizeLinear", [case.input, case.scale, zero_point], 19, axis=case.axis)
 
 
 def roi_case(peer: str, case: RoiCase) -> RoiCase:
@@ -266,7 +270,7 @@ def roi_align(peer: str, case: RoiCase) -> tuple[Array, Array | None]:
         assert image.grad is not None
         return output.detach().numpy(), image.grad.numpy()
     options = case.options
-    output = _onnx(
+    output = onnx_node(
         "RoiAlign",
         [case.input, np.ascontiguousarray(case.boxes[:, 1:]), case.boxes[:, 0].astype(np.int64)],
         16,

@@ -543,7 +543,7 @@ def test_a_page_needs_its_markers(tmp_path: Path, text: str) -> None:
 
 
 def test_command_writes_json_and_a_picture(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    arguments = ["--cpu", "--small", "--repeat", "2", "--rows", "affine_grid|pad_constant bw f32"]
+    arguments = ["--cpu", "--small", "--repeat", "2", "--rows", "affine_grid_2d [bf]w|pad_constant bw f32"]
     assert bench.main([*arguments, "--json", str(tmp_path / "new"), "--plot", str(tmp_path / "picture.png")]) == 0
     output = capsys.readouterr().out
     assert output.splitlines()[-1].startswith("3 rows, ")
@@ -551,7 +551,7 @@ def test_command_writes_json_and_a_picture(tmp_path: Path, capsys: pytest.Captur
     result = results.load(path)
     assert path.name == result.file_name
     assert [row.name for row in result.rows] == [
-        row.name for row in map(small, chosen("affine_grid|pad_constant bw f32"))
+        row.name for row in map(small, chosen("affine_grid_2d [bf]w|pad_constant bw f32"))
     ]
     for row in result.rows:
         assert row.name in output
@@ -561,7 +561,7 @@ def test_command_writes_json_and_a_picture(tmp_path: Path, capsys: pytest.Captur
 
 def test_a_later_run_updates_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file, quick = tmp_path / "result.json", ["--cpu", "--small", "--no-peers", "--repeat", "1"]
-    assert bench.main([*quick, "--rows", "^affine_grid_2d", "--json", str(file)]) == 0
+    assert bench.main([*quick, "--rows", "^affine_grid_2d [bf]w", "--json", str(file)]) == 0
     before = results.load(file)
     assert bench.main([*quick, "--rows", "^affine_grid_2d fw|^pad_constant bw f32", "--update", str(file)]) == 0
     after = results.load(file)

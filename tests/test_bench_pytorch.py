@@ -135,9 +135,17 @@ def test_every_operator_taken_over_has_a_row(torch: ModuleType) -> None:
     import pybaracuda.torch
 
     # By the words that stand in the rows' names.
-    words = {"grid_sampler_2d": "grid_sample", "affine_grid_generator_backward": "affine_grid"}
+    words = {"grid_sampler_2d": "grid_sample 2d", "grid_sampler_3d": "grid_sample 3d"}
+    words |= {"affine_grid_generator_backward": "affine_grid"}
     words |= {"embedding_dense_backward": "embedding"}
-    for name in pybaracuda.torch.operators():
+    words |= {f"max_pool{axes}d_with_indices": f"max_pool{axes}d" for axes in (2, 3)}
+    modes = {"linear1d": "linear", "bilinear2d": "bilinear", "bicubic2d": "bicubic", "trilinear3d": "trilinear"}
+    words |= {f"upsample_{name}": f"interpolate {mode}" for name, mode in modes.items()}
+    words |= {f"upsample_nearest{axes}d": "interpolate nearest" for axes in (1, 2, 3)}
+    words |= {f"_upsample_nearest_exact{axes}d": "interpolate nearest-exact" for axes in (1, 2, 3)}
+    words |= {f"_upsample_{mode}2d_aa": f"interpolate {mode} antialiased" for mode in ("bilinear", "bicubic")}
+    # nms has no gradient to be timed; the training has it.
+    for name in set(pybaracuda.torch.operators()) - {"nms"}:
         assert any(words.get(name, name) in row.name for row in ROWS), f"{name}: add it to benchmarks/pytorch/rows.py"
 
 
@@ -343,6 +351,13 @@ def test_tables_say_what_was_found() -> None:
     assert trained[3].endswith("| 84.0 to 84.5 | 1.03 x | the same in 2 runs | 0 |")
     assert "| gather 1 x 1 | 300 | raises | 150 | 2.00 x |" in report.few_rows_table(result)
     assert "1 are slower (index_add 1 x 1)" in report.summary(result)
+    refused = report.refusals_table(result).splitlines()
+    assert refused[2:] == ["| gather 1 x 1 | raises (x) | 50.0 / 100 | equal | 2.00 / 2.00 |"]
+    assert report.refusals(result).startswith("Of 2 calls PyTorch refuses 1 under")
+    assert report.refusals(result).endswith("installed, none.")
+    del result.rows[1].runs["ours_flag"]
+    assert report.refusals(result).endswith("installed, 1.")
+    result = example()
     text = report.verdict(result)
     for part in ("not run: host, roi_pool", "slower than PyTorch", "host than allowed: slow", "1.03 x the plain step"):
         assert part in text

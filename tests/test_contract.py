@@ -192,6 +192,9 @@ def test_every_extent_has_an_empty_problem_and_a_fault(operator: _abi.Operator) 
     absent = set() if symbol.host_arrays else {Stage.HOST_ARRAY}
     if all(output.strides is None for output in symbol.outputs):
         absent.add(Stage.SHARED_PLACE)
+    largest: Values = {scalar.name: scalar.high for scalar in symbol.scalars if scalar.high is not None}
+    if not symbol.host_arrays and all(span(t, largest).elements * 16 < 2**63 for t in symbol.tensors):
+        absent.add(Stage.OVERFLOW)
     assert {fault.stage for fault in found} >= set(Stage) - absent
 
 
@@ -303,7 +306,8 @@ def test_nothing_to_write_comes_before_pointers_and_after_the_problem(backend: s
     found = cases.faults(symbol, backend, valid.workspace_bytes)
     empties = [empty_problem(symbol, empty) for empty in cases.baseline(symbol).empties]
     written_nowhere = [values for values in empties if nothing_to_write(symbol, values)]
-    assert written_nowhere
+    # An output whose extents are numbers, a count, is written whatever the problem.
+    assert written_nowhere or any(all(map(str.isdecimal, output.shape)) for output in symbol.outputs)
     for values in written_nowhere:
         bench = Bench(backend, symbol, values)
         late = [fault for fault in found if fault.stage > cases.LAST_STAGE_OF_THE_PROBLEM]

@@ -3,17 +3,27 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from lattice import GridCase, integers, lattice_grid_case, normal, normalised, random_grid_case
+from lattice import (
+    GridCase,
+    integers,
+    lattice_grid_case,
+    lattice_ruled_grid_case,
+    normal,
+    normalised,
+    random_grid_case,
+)
 from place import Place
 from tolerance import assert_canonical_nans, assert_exact, assert_same_bits, assert_within
 
 import pybaracuda
+from pybaracuda._check.abi_calls import Launch, Library, Values, extents, symbols
 from verify.bounds import Sum
 from verify.definitions import grid_sample as oracle
 from verify.dtypes import DTYPES, Array, coordinate_dtype
@@ -368,3 +378,174 @@ def test_any_lattice_problem_is_exact(seed: int, name: str, data: st.DataObject)
     shape = (data.draw(st.integers(1, 3)), data.draw(st.integers(0, 5)), data.draw(extents), data.draw(extents))
     case = lattice_grid_case(rng, dtype, shape, (data.draw(st.integers(1, 6)), data.draw(st.integers(1, 6))))
     check_exact(Place(), case._replace(grad_output=integers(rng, case.grad_output.shape, dtype, 1)))
+
+
+# --- every mode, padding and alignment -------------------------------------------------------------------------------
+
+Rule = dict[str, Any]
+RULES: list[Rule] = [
+    {"mode": mode, "padding_mode": padding_mode, "align_corners": align_corners}
+    for mode in ("bilinear", "nearest", "bicubic")
+    for padding_mode in ("zeros", "border", "reflection")
+    for align_corners in (False, True)
+]
+RULE = pytest.mark.parametrize("rule", RULES, ids=lambda rule: "-".join(str(value) for value in rule.values()))
+
+
+def ruled(place: Place, case: GridCase, rule: Rule) -> tuple[Array, Array, Array]:
+    """The library's output and gradients; either gradient alone has the bits that it has beside the other."""
+    arrays = (case.grad_output, case.input, case.grid)
+    shapes = [(case.input.shape, case.input.dtype), (case.grid.shape, case.grid.dtype)]
+    output_shape = [((*case.input.shape[:2], *case.grid.shape[1:3]), case.input.dtype)]
+    (output,) = place.run(partial(pybaracuda.grid_sample, **rule), *arrays[1:], outputs=output_shape)
+    both = place.run(partial(pybaracuda.grid_sample_backward, **rule), *arrays, outputs=shapes)
+    given = [place.array(array) for array in arrays]
+    of_input, nothing = pybaracuda.grid_sample_backward(*given, **rule, output_mask=(True, False))
+    assert nothing is None
+    nothing, of_grid = pybaracuda.grid_sample_backward(*given, **rule, output_mask=(False, True))
+    assert nothing is None
+    assert_same_bits(place.numpy(of_input), both[0])
+    assert_same_bits(place.numpy(of_grid), both[1])
+    return output, both[0], both[1]
+
+
+def ruled_oracle(case: GridCase, rule: Rule) -> tuple[Sum, Sum, Sum]:
+    compute = coordinate_dtype(case.input.dtype)
+    of_input, of_grid = oracle.grid_sample_2d_backward(
+        case.grad_output, case.input, case.grid, **rule, coordinate_dtype=compute
+    )
+    return oracle.grid_sample_2d(case.input, case.grid, **rule, coordinate_dtype=compute), of_input, of_grid
+
+
+def check_ruled(place: Place, case: GridCase, rule: Rule) -> tuple[Array, Array, Array]:
+    results = ruled(place, case, rule)
+    for result, expected in zip(results, ruled_oracle(case, rule), strict=True):
+        assert_within(result, expected)
+    return results
+
+
+def farther(case: GridCase, times: float) -> GridCase:
+    return case._replace(grid=(case.grid * case.grid.dtype.type(times)).astype(case.grid.dtype))
+
+
+@RULE
+@pytest.mark.parametrize("times", [1.0, 4.0, 1000.0])
+def test_random_grid_in_every_mode(
+    place: Place, dtype: Any, rng: np.random.Generator, rule: Rule, times: float
+) -> None:
+    for shape in ((2, 3, 6, 7), (1, 1, 1, 9), (3, 2, 9, 1), (1, 5, 33, 17)):
+        check_ruled(place, farther(random_grid_case(rng, dtype, shape), times), rule)
+
+
+@RULE
+def test_the_lattice_in_every_mode_is_exact(place: Place, dtype: Any, rng: np.random.Generator, rule: Rule) -> None:
+    for shape in ((2, 3, 4, 8), (1, 1, 1, 1), (1, 5, 2, 16)):
+        case = lattice_ruled_grid_case(rng, dtype, rule["align_corners"], shape, limit=1)
+        output, grad_input, _ = results = ruled(place, case, rule)
+        for result, expected in zip(results, ruled_oracle(case, rule), strict=True):
+            # A product of two weights in 64ths has more bits than 16-bit numbers hold, bicubic ones, in 2048ths, have
+            # more than float32 does.
+            holds = result.itemsize > (4 if rule["mode"] == "bicubic" else 2) and np.dtype(dtype).itemsize > 2
+            (assert_exact if holds else assert_within)(result, expected)
+        if output.itemsize <= (4 if rule["mode"] == "bicubic" else 2):
+            continue
+        in_output = np.sum(output.astype(np.float64) * case.grad_output.astype(np.float64))
+        assert in_output == np.sum(case.input.astype(np.float64) * grad_input.astype(np.float64))
+
+
+@RULE
+@pytest.mark.parametrize("channels", [3, 4, 5, 65, 130])
+def test_many_channels_in_every_mode(
+    place: Place, dtype: Any, rng: np.random.Generator, rule: Rule, channels: int
+) -> None:
+    check_ruled(place, farther(random_grid_case(rng, dtype, (1, channels, 4, 5), (3, 3)), 3), rule)
+
+
+@pytest.mark.parametrize("rule", RULES[2:8], ids=lambda rule: "-".join(str(v) for v in rule.values()))
+@pytest.mark.parametrize("channels", [3, 17])
+@pytest.mark.parametrize("samples", [(4, 9), (33, 40), (46, 46), (90, 100)], ids=["sparse", "even", "dense", "crowded"])
+def test_any_density_in_other_modes(
+    place: Place, dtype: Any, rng: np.random.Generator, samples: tuple[int, int], channels: int, rule: Rule
+) -> None:
+    check_ruled(place, farther(random_grid_case(rng, dtype, (1, channels, 40, 33), samples), 2), rule)
+
+
+@pytest.mark.parametrize("rule", RULES[2:8], ids=lambda rule: "-".join(str(v) for v in rule.values()))
+def test_many_small_images_in_other_modes(place: Place, dtype: Any, rng: np.random.Generator, rule: Rule) -> None:
+    # CUDA samples them in shared memory if there are enough of them.
+    check_ruled(place, farther(random_grid_case(rng, dtype, (50, 17, 8, 8), (9, 13)), 3), rule)
+
+
+@RULE
+def test_bad_coordinates_in_every_mode(place: Place, dtype: Any, rng: np.random.Generator, rule: Rule) -> None:
+    compute = coordinate_dtype(dtype)
+    for shape in ((1, 3, 5, 4), (1, 2, 1, 1), (1, 1, 1, 6)):
+        x, y = np.meshgrid([*BAD_COORDINATES, 1, -1, 0.75], [*BAD_COORDINATES, 1, -1, 0.75])
+        grid = np.stack([x, y], axis=-1)[None].astype(compute)
+        gradient = normal(rng, (*shape[:2], *x.shape), dtype)
+        output, grad_input, grad_grid = check_ruled(place, GridCase(normal(rng, shape, dtype), grid, gradient), rule)
+        missing = np.isnan(x) | np.isnan(y)
+        if rule["padding_mode"] == "reflection":
+            missing |= np.isinf(x) | np.isinf(y)
+        assert np.isnan(output[0][:, missing]).all()
+        assert_canonical_nans(output)
+        assert_same_bits(grad_grid[0][missing], np.zeros_like(grad_grid[0][missing]))
+        assert np.isfinite(grad_input.astype(np.float64)).all()
+        if rule["padding_mode"] != "reflection":
+            assert np.isfinite(output[0][:, ~missing].astype(np.float64)).all()
+
+
+@RULE
+@pytest.mark.parametrize("bad", [INF, NAN])
+def test_nothing_leaks_where_a_position_stays(place: Place, dtype: Any, rule: Rule, bad: float) -> None:
+    # Far to the right, half-way between two rows: x moves nothing, but in a reflection.
+    grid = np.array([[51.0, 0.0]]).reshape(1, 1, 1, 2).astype(coordinate_dtype(dtype))
+    case = GridCase(np.full((1, 1, 4, 4), bad, dtype), grid, np.ones((1, 1, 1, 1), dtype))
+    *_, grad_grid = ruled(place, case, rule)
+    assert_exact(grad_grid, ruled_oracle(case, rule)[2])
+    # The pixel at the border is four taps of a bicubic sample, whose slopes cancel.
+    if rule["mode"] == "nearest" or (rule["padding_mode"] != "reflection" and rule["mode"] != "bicubic"):
+        assert_same_bits(grad_grid[..., 0], np.zeros_like(grad_grid[..., 0]))
+
+
+def test_the_plain_rule_has_the_bits_of_the_operator_without_options(
+    place: Place, dtype: Any, rng: np.random.Generator
+) -> None:
+    """The array functions never ask the operators with options for it."""
+    library = Library(place.backend)
+    case = random_grid_case(rng, dtype, (2, 5, 9, 7), (6, 11))
+    tensors = dict(zip(("input", "grid", "grad_output"), map(place.array, case), strict=True))
+    n, c, h, w = case.input.shape
+    values: Values = {"n": n, "c": c, "input_h": h, "input_w": w, "output_h": 6, "output_w": 11}
+    values |= {"mode": 0, "padding_mode": 0, "align_corners": 0, "gradients": 0}
+    found = []
+    for symbol in symbols():
+        if symbol.operator.family != "grid_sample" or DTYPES[symbol.variant.token] != np.dtype(dtype):
+            continue
+        written = {
+            tensor.name: place.poisoned(extents(tensor, values), DTYPES[symbol.dtype(tensor)], 0xFF)
+            for tensor in symbol.outputs
+        }
+        pointers = {name: place.pointer(array) for name, array in {**tensors, **written}.items()}
+        assert library.run(symbol, values, Launch(pointers)) == 0
+        found.append([place.numpy(array) for array in written.values()])
+    plain, plain_backward, ruled_forward, ruled_backward = found
+    for one, two in zip(plain + plain_backward, ruled_forward + ruled_backward, strict=True):
+        assert_same_bits(two, one)
+
+
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    name=st.sampled_from(list(DTYPES)),
+    rule=st.sampled_from(RULES),
+    h=st.integers(1, 9),
+    w=st.integers(1, 9),
+    samples=st.lists(st.tuples(COORDINATES, COORDINATES), max_size=8),
+)
+def test_any_coordinates_in_every_mode(
+    seed: int, name: str, rule: Rule, h: int, w: int, samples: list[tuple[float, float]]
+) -> None:
+    rng, dtype = np.random.default_rng(seed), DTYPES[name]
+    grid = np.array(samples).reshape(1, 1, -1, 2).astype(coordinate_dtype(dtype))
+    case = GridCase(normal(rng, (1, 2, h, w), dtype), grid, normal(rng, (1, 2, 1, len(samples)), dtype))
+    check_ruled(Place(), case, rule)

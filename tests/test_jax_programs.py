@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import export
-from jax_cases import CASES, arrays_of, drawn, fixed
+from jax_cases import CASES, arrays_of, drawn, fixed, wide_for_indices
 from tolerance import assert_same_bits
 
 import pybaracuda
@@ -128,7 +128,7 @@ def test_jax_s_switches_for_finding_mistakes(name: str, rng: np.random.Generator
     assert case.backward is not None
     wanted = [output, *arrays_of(case.backward(pybaracuda, d, g, output, *inputs))]
     for mode in (jax.disable_jit(), jax.transfer_guard("disallow")):
-        with mode:
+        with mode, wide_for_indices(name):
             found = gradients(*arrays)
         for one, other in zip(found, wanted, strict=True):
             assert_same_bits(np.asarray(one), other)
@@ -338,9 +338,9 @@ def test_producers_and_consumers_in_other_layouts(rng: np.random.Generator) -> N
         (lambda x: bj.grid_sample(x, x), ValueError, "wanted .N, H, W, 2."),
         (lambda x: bj.grid_sample(x.astype(int), x), TypeError, "input has dtype int32"),
         (
-            lambda x: bj.grid_sample(x, jnp.zeros((2, 4, 4, 2)), mode="nearest"),
+            lambda x: bj.grid_sample(x[:, :, None], jnp.zeros((2, 1, 4, 4, 3)), mode="bicubic"),
             pybaracuda.UnsupportedError,
-            "mode 'nearest' is not wired yet",
+            "mode 'bicubic' is one of images",
         ),
         (lambda x: bj.grid_sample(x, x, mode="linear"), ValueError, "mode is 'linear'"),
         (lambda x: bj.affine_grid(x, (2, 3, 4, 5)), ValueError, "theta has shape"),
@@ -433,7 +433,14 @@ def test_every_array_function_names_this_module_to_a_tracer(rng: np.random.Gener
     refused(lambda i: module.segment_sum(ones, i, 6), d.ids)
     refused(lambda i: module.segment_csr(ones, i), d.offsets)
     refused(lambda b: module.roi_align(x, b, 2), d.boxes)
+    moves = np.ones((2, 8, 2, 3), np.float32)
+    refused(lambda g: module.deform_im2col_backward(g, moves, (2, 3, 3, 4), 2), np.ones((2, 12, 6), np.float32))
+    refused(lambda b: module.roi_align_boxes_backward(np.ones((3, 3, 2, 2), np.float32), x, b), d.boxes)
     refused(lambda s: module.dequantize_per_channel_backward(np.ones((3, 4, 5), np.float32), s, 1), np.ones(4))
+    boxes, scores = np.ones((3, 4), np.float32), np.ones(3, np.float32)
+    refused(lambda b: module.nms(b, scores, 0.5), boxes)
+    refused(lambda i: module.batched_nms(boxes, scores, i, 0.5), np.zeros(3, np.int32))
+    refused(lambda b: module.nms_sorted(b, 0.5), boxes)
     every = {each for each in pybaracuda.__all__ if each[0].islower()}
     assert names == every - NOT_OF_ARRAYS
 

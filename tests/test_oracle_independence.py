@@ -16,6 +16,7 @@ from lattice import (
     integers,
     lattice_grid_case,
     lattice_roi_case,
+    lattice_ruled_grid_case,
     lattice_theta,
     normal,
     quantized_case,
@@ -26,9 +27,9 @@ from lattice import (
 
 import verify
 from verify.bounds import Sum, bound
-from verify.definitions.affine_grid import affine_grid_2d, affine_grid_2d_backward
+from verify.definitions.affine_grid import affine_grid, affine_grid_backward
 from verify.definitions.dequantize import dequantize_per_channel, dequantize_per_channel_backward
-from verify.definitions.grid_sample import grid_sample_2d, grid_sample_2d_backward
+from verify.definitions.grid_sample import grid_sample_2d, grid_sample_2d_backward, source_position
 from verify.definitions.pad import pad, pad_backward
 from verify.definitions.roi_align import roi_align, roi_align_backward
 from verify.definitions.segment import unsorted_segment_argmax, unsorted_segment_max, unsorted_segment_max_backward
@@ -197,6 +198,54 @@ def test_grid_sample_agrees_with_peers(request: pytest.FixtureRequest, rng: np.r
     assert_peer_agrees(grad_grid, expected_grid, slack[2])
 
 
+@pytest.mark.parametrize("align_corners", [False, True], ids=["edges", "centres"])
+@pytest.mark.parametrize("padding_mode", ["zeros", "border", "reflection"])
+@pytest.mark.parametrize("mode", ["bilinear", "nearest", "bicubic"])
+@pytest.mark.parametrize("peer", ["torch", "onnx"])
+def test_grid_sample_in_every_mode_agrees_with_peers(
+    request: pytest.FixtureRequest,
+    rng: np.random.Generator,
+    peer: str,
+    mode: str,
+    padding_mode: str,
+    align_corners: bool,
+) -> None:
+    rule: dict[str, Any] = {"mode": mode, "padding_mode": padding_mode, "align_corners": align_corners}
+    if peer == "onnx" and (mode, padding_mode) == ("nearest", "reflection"):
+        return  # there a position is rounded before it is reflected
+    if peer == "onnx" and mode == "bicubic":
+        return  # its evaluator computes weights in float32; test_onnx.py compares them
+    frame = peer_named(request, peer)
+    # On the lattice all arithmetic is exact, ties and borders included.
+    for shape in ((2, 2, 4, 8), (1, 2, 8, 1), (1, 1, 2, 2)):
+        if peer == "onnx" and 1 in shape[2:]:
+            continue  # its evaluator divides by an extent of 0 there
+        # Products of two bicubic weights have more bits than float32.
+        dtype = np.float64 if mode == "bicubic" else np.float32
+        case = lattice_ruled_grid_case(rng, dtype, align_corners, shape, (3, 20))
+        output, grad_input, grad_grid = peers.grid_sample(frame, case, **rule)
+        expected_input, expected_grid = grid_sample_2d_backward(case.grad_output, case.input, case.grid, **rule)
+        np.testing.assert_array_equal(output, grid_sample_2d(case.input, case.grid, **rule).value)
+        assert grad_input is None or (grad_input == expected_input.value).all()
+        assert grad_grid is None or (grad_grid == expected_grid.value).all()
+    if peer == "onnx":
+        return  # its evaluator rounds positions to float32
+    # Anywhere, a position may differ in its last bits; samples within these of a place where the rule jumps, that is
+    # of a tie of nearest pixels or a kink of the gradient, are left out.
+    case = random_grid_case(rng, np.float64, (2, 3, 6, 7), (7, 9))
+    case = case._replace(grid=case.grid * 3)
+    doubled = [source_position(case.grid[..., axis], extent, align_corners) * 2 for axis, extent in ((0, 7), (1, 6))]
+    assert min(np.abs(np.stack(doubled) - np.rint(doubled)).min(), 1) > 1e-9
+    output, grad_input, grad_grid = peers.grid_sample(frame, case, **rule)
+    # The slopes of an axis' bicubic weights sum to at most 3 and their curvatures to 12, beside weights that sum to at
+    # most 11/8; of bilinear ones it is 2.
+    slack = tuple((9 if mode == "bicubic" else 1) * each for each in peers.grid_sample_slack(case))
+    expected_input, expected_grid = grid_sample_2d_backward(case.grad_output, case.input, case.grid, **rule)
+    assert_peer_agrees(output, grid_sample_2d(case.input, case.grid, **rule), slack[0])
+    assert_peer_agrees(grad_input, expected_input, slack[1])
+    assert_peer_agrees(grad_grid, expected_grid, slack[2])
+
+
 def test_grid_sample_of_bad_coordinates_by_hand() -> None:
     image = np.ones((1, 1, 2, 2))
     grid = np.array([[np.nan, 0], [0, np.nan], [np.inf, 0], [0, -np.inf], [3e38, 0], [np.inf, np.nan]])
@@ -207,30 +256,57 @@ def test_grid_sample_of_bad_coordinates_by_hand() -> None:
     assert not grad_grid.value.any()
 
 
+@pytest.mark.parametrize("align_corners", [False, True], ids=["edges", "centres"])
+def test_grid_sample_of_bad_coordinates_with_padding_by_hand(align_corners: bool) -> None:
+    image = np.array([[[[1.0, 2, 3, 4]]]])
+    # As float32 the positions of 3e38 and -3e38 overflow, and that of 2^60 is a multiple of the period.
+    x = np.array([np.nan, np.inf, -np.inf, 3e38, -3e38, 2.0**60, 1.0])
+    grid = np.stack([x, np.zeros(7)], axis=-1).reshape(1, 1, 7, 2)
+    nan = np.nan
+    for padding_mode, expected in (
+        ("border", [nan, 4, 1, 4, 1, 4, 4]),
+        ("reflection", [nan, nan, nan, nan, nan, 1, 4]),
+    ):
+        rule: dict[str, Any] = {
+            "padding_mode": padding_mode, "align_corners": align_corners, "coordinate_dtype": np.float32,
+        }  # fmt: skip
+        output = grid_sample_2d(image, grid, **rule)
+        np.testing.assert_array_equal(output.value.ravel(), expected)
+        grad_input, grad_grid = grid_sample_2d_backward(np.ones((1, 1, 1, 7)), image, grid, **rule)
+        assert not grad_grid.value.any()  # at and beyond the ends nothing moves
+        assert grad_input.value.sum() == np.isfinite(expected).sum()
+
+
 @pytest.mark.parametrize("align_corners", [False, True])
 def test_affine_grid_is_adjoint(rng: np.random.Generator, align_corners: bool) -> None:
     # 1, 2, 4, ... and with corners 2, 3, 5, ... pixels: the base coordinates are exact.
-    size = (2, 1, 5, 9) if align_corners else (2, 1, 4, 8)
-    theta, gradient = lattice_theta(rng, 2, F64), integers(rng, (2, *size[2:], 2), F64)
-    grid = affine_grid_2d(theta, size, align_corners)
-    assert dot(grid.value, gradient) == dot(theta, affine_grid_2d_backward(gradient, size, align_corners).value)
+    for size in ((2, 1, 5, 9), (2, 1, 3, 5, 9)) if align_corners else ((2, 1, 4, 8), (2, 1, 2, 4, 8)):
+        axes = len(size) - 2
+        theta, gradient = lattice_theta(rng, 2, F64, axes), integers(rng, (2, *size[2:], axes), F64)
+        grid = affine_grid(theta, size, align_corners)
+        assert dot(grid.value, gradient) == dot(theta, affine_grid_backward(gradient, size, align_corners).value)
 
 
-@pytest.mark.parametrize("size", [(2, 1, 5, 7), (1, 1, 1, 6), (1, 1, 64, 33)])
-def test_affine_grid_agrees_with_torch(torch: Any, rng: np.random.Generator, size: tuple[int, int, int, int]) -> None:
-    n, _, h, w = size
-    theta, gradient = normal(rng, (n, 2, 3), F64), normal(rng, (n, h, w, 2), F64)
-    grid, grad_theta = peers.affine_grid("torch", theta, size, gradient)
+@pytest.mark.parametrize("align_corners", [False, True], ids=["edges", "centres"])
+@pytest.mark.parametrize("size", [(2, 1, 5, 7), (1, 1, 1, 6), (1, 1, 64, 33), (2, 1, 4, 5, 7), (1, 1, 1, 1, 3)])
+def test_affine_grid_agrees_with_torch(
+    torch: Any, rng: np.random.Generator, size: tuple[int, ...], align_corners: bool
+) -> None:
+    n, _, *extents = size
+    axes = len(extents)
+    theta, gradient = normal(rng, (n, axes, axes + 1), F64), normal(rng, (n, *extents, axes), F64)
+    grid, grad_theta = peers.affine_grid("torch", theta, size, gradient, align_corners)
     base = peers.base_slack(F64)
-    assert_peer_agrees(grid, affine_grid_2d(theta, size), base * np.abs(theta).sum())
-    expected = affine_grid_2d_backward(gradient, size)
+    assert_peer_agrees(grid, affine_grid(theta, size, align_corners), base * np.abs(theta).sum())
+    expected = affine_grid_backward(gradient, size, align_corners)
     assert_peer_agrees(grad_theta, expected, base * np.abs(gradient).sum())
 
 
 def test_affine_grid_agrees_with_onnx_exactly_on_the_lattice(rng: np.random.Generator) -> None:
-    theta, size = lattice_theta(rng, 2, np.float32), (2, 1, 4, 8)
-    grid, _ = peers.affine_grid("onnx", theta, size, np.zeros((2, 4, 8, 2), np.float32))
-    assert (grid == affine_grid_2d(theta, size).value).all()
+    for size in ((2, 1, 4, 8), (2, 1, 2, 4, 8)):
+        theta = lattice_theta(rng, 2, np.float32, len(size) - 2)
+        grid, _ = peers.affine_grid("onnx", theta, size, np.zeros((2, *size[2:], len(size) - 2), np.float32))
+        assert (grid == affine_grid(theta, size).value).all()
 
 
 PADS = [((4,), (1,), (2,)), ((3, 5), (0, 2), (1, 0)), ((2, 3, 4), (0, 1, 3), (2, 0, 1))]

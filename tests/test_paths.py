@@ -48,6 +48,19 @@ def grid_backward(channels: int, size: int = 16, samples: int = 32) -> Make:
     )
 
 
+def volume_backward(mask: tuple[bool, bool], samples: int = 4) -> Make:
+    return lambda place: pybaracuda.grid_sample_backward(
+        place(ones(1, 3, samples, 4, 4)),
+        place(ones(1, 3, 5, 9, 9)),
+        place(np.zeros((1, samples, 4, 4, 3), np.float32)),
+        output_mask=mask,
+    )
+
+
+def volume_forward(place: Any) -> Any:
+    return pybaracuda.grid_sample(place(ones(1, 3, 4, 4, 4)), place(np.zeros((1, 2, 2, 2, 3), np.float32)))
+
+
 def grid_forward(channels: int, dtype: Any = np.float32) -> Make:
     return lambda place: pybaracuda.grid_sample(
         place(ones(1, channels, 16, 16, dtype=dtype)), place(np.zeros((1, 8, 8, 2), dtype))
@@ -60,6 +73,45 @@ def pad(shape: tuple[int, ...], pads: tuple[Pad, Pad], mode: str = "constant", d
 
 def pad_backward(shape: tuple[int, ...], pads: tuple[Pad, Pad], mode: str) -> Make:
     return lambda place: pybaracuda.pad_backward(place(ones(*shape)), *pads, mode=mode)
+
+
+def mean(*shape: int) -> Make:
+    return lambda place: pybaracuda.avg_pool(place(ones(*shape)), 2)
+
+
+def mean_backward(width: int, kernel: int = 2) -> Make:
+    bins = width // kernel
+    return lambda place: pybaracuda.avg_pool_backward(place(ones(1, 1, bins)), (1, 1, width), kernel)
+
+
+def max_backward(width: int) -> Make:
+    bins = (1, 1, width // 2)
+    return lambda place: pybaracuda.max_pool_backward(
+        place(ones(*bins)), place(np.zeros(bins, np.int64)), (1, 1, width), 2
+    )
+
+
+def placed(width: int, bins: int) -> Make:
+    samples = np.full((1, 1, 2), 0.5, np.float32)
+    return lambda place: pybaracuda.fractional_max_pool(place(ones(1, 1, 4, width)), 2, (2, bins), place(samples))
+
+
+def placed_backward(width: int, bins: int) -> Make:
+    shape = (1, 1, 2, bins)
+    return lambda place: pybaracuda.fractional_max_pool_backward(
+        place(ones(*shape)), place(np.zeros(shape, np.int64)), (1, 1, 4, width), 2
+    )
+
+
+def unpooled(elements: int, places: int) -> Make:
+    shape = (1, 1, elements)
+    return lambda place: pybaracuda.max_unpool(place(ones(*shape)), place(np.zeros(shape, np.int64)), places)
+
+
+def unpool_backward(elements: int, places: int) -> Make:
+    return lambda place: pybaracuda.max_unpool_backward(
+        place(ones(1, 1, places)), place(np.zeros((1, 1, elements), np.int64))
+    )
 
 
 def dequantize(inner: int) -> Make:
@@ -81,9 +133,21 @@ CPU = {
     "grid_sample_backward, 4 channels": (grid_backward(4), "narrow tiles"),
     "grid_sample_backward, 5 channels": (grid_backward(5), "tiles"),
     "grid_sample_backward, no samples": (grid_backward(3, samples=0), "zeros"),
+    "grid_sample of volumes": (volume_forward, "samples"),
+    "grid_sample_backward of volumes": (volume_backward((True, True)), "lists"),
+    "grid_sample_backward of volumes, of the grid": (volume_backward((False, True)), "slopes"),
+    "grid_sample_backward of volumes, no samples": (volume_backward((True, True), 0), "zeros"),
     "affine_grid": (lambda place: pybaracuda.affine_grid(place(ones(1, 2, 3)), (1, 1, 4, 4)), "rows"),
     "affine_grid_backward": (
         lambda place: pybaracuda.affine_grid_backward(place(ones(1, 4, 4, 2)), (1, 1, 4, 4)),
+        "chunks",
+    ),
+    "affine_grid of volumes": (
+        lambda place: pybaracuda.affine_grid(place(ones(1, 3, 4)), (1, 1, 2, 4, 4)),
+        "rows",
+    ),
+    "affine_grid_backward of volumes": (
+        lambda place: pybaracuda.affine_grid_backward(place(ones(1, 2, 4, 4, 3)), (1, 1, 2, 4, 4)),
         "chunks",
     ),
     "pad": (pad((4, 8), (1, 1)), "dense rows"),
@@ -93,6 +157,18 @@ CPU = {
         "strided rows",
     ),
     "pad_backward": (pad_backward((8, 12), (2, 2), "reflect"), "dense rows"),
+    "avg_pool": (mean(1, 2, 4, 6), "rows"),
+    "avg_pool_backward": (mean_backward(8), "rows"),
+    "max_pool": (lambda place: pybaracuda.max_pool(place(ones(1, 2, 4, 6)), 2), "taps"),
+    "adaptive_max_pool": (lambda place: pybaracuda.adaptive_max_pool(place(ones(1, 2, 4, 6)), 2), "windows"),
+    "max_pool_backward": (max_backward(8), "planes"),
+    "max_pool_backward, no windows": (max_backward(1), "zeros"),
+    "fractional_max_pool": (placed(16, 8), "places"),
+    "fractional_max_pool, far apart": (placed(160, 8), "windows"),
+    "fractional_max_pool_backward": (placed_backward(16, 8), "planes"),
+    "fractional_max_pool_backward, no windows": (placed_backward(16, 0), "zeros"),
+    "max_unpool": (unpooled(100, 200), "planes"),
+    "max_unpool_backward": (unpool_backward(100, 200), "elements"),
     "dequantize, long runs": (dequantize(256), "runs"),
     "dequantize, short runs": (dequantize(255), "blocks"),
     "dequantize, runs of one": (dequantize(1), "channels"),
@@ -112,11 +188,39 @@ CUDA = {
     "grid_sample, f64": (grid_forward(64, np.float64), "samples"),
     "grid_sample_backward, 3 channels": (grid_backward(3), "narrow tiles"),
     "grid_sample_backward, no samples": (grid_backward(3, samples=0), "zeros"),
+    "grid_sample of volumes": (volume_forward, "samples"),
+    "grid_sample_backward of volumes": (volume_backward((True, True)), "tiles"),
+    "grid_sample_backward of volumes, of the grid": (volume_backward((False, True)), "slopes"),
     "affine_grid": (CPU["affine_grid"][0], "narrow index"),
     "affine_grid_backward": (CPU["affine_grid_backward"][0], "chunks"),
+    "affine_grid of volumes": (CPU["affine_grid of volumes"][0], "narrow index"),
+    "affine_grid_backward of volumes": (CPU["affine_grid_backward of volumes"][0], "chunks"),
     "pad, short rows": (pad((64, 6), ((0, 1), (0, 1))), "short rows"),
     "pad, filled": (pad((64, 1021), ((0, 1), (0, 2))), "filled rows"),
     "pad, folded": (pad((64, 1021), ((0, 1), (0, 2)), "reflect"), "folded rows"),
+    "avg_pool": (mean(1, 2, 4, 6), "small windows"),
+    "avg_pool, wider windows": (lambda place: pybaracuda.avg_pool(place(ones(1, 1, 8)), 4), "rows"),
+    "avg_pool, long windows": (lambda place: pybaracuda.avg_pool(place(ones(1, 1, 300)), 300), "elements"),
+    "adaptive_avg_pool": (lambda place: pybaracuda.adaptive_avg_pool(place(ones(1, 16, 16)), 2), "tall windows"),
+    "avg_pool_backward": (mean_backward(8), "strips"),
+    "avg_pool_backward, odd rows": (mean_backward(9), "rows"),
+    "avg_pool_backward, one window": (mean_backward(8, 8), "single windows"),
+    "max_pool": (lambda place: pybaracuda.max_pool(place(ones(1, 2, 4, 6)), 2), "small windows"),
+    "max_pool, wider windows": (lambda place: pybaracuda.max_pool(place(ones(1, 1, 8)), 4), "few windows"),
+    "adaptive_max_pool": (lambda place: pybaracuda.adaptive_max_pool(place(ones(1, 16, 16)), 2), "tall windows"),
+    "max_pool_backward": (max_backward(8), "strips"),
+    "max_pool_backward, odd rows": (max_backward(9), "few elements"),
+    "max_pool_backward, no windows": (max_backward(1), "zeros"),
+    "fractional_max_pool": (placed(16, 8), "few windows"),
+    "fractional_max_pool_backward": (placed_backward(16, 8), "vectors"),
+    "fractional_max_pool_backward, odd rows": (placed_backward(17, 8), "few elements"),
+    "fractional_max_pool_backward, no windows": (placed_backward(16, 0), "zeros"),
+    "max_unpool": (unpooled(100, 200), "blocks"),
+    "max_unpool, large planes": (unpooled(100, 200_000), "blocks"),
+    "max_unpool, many elements": (unpooled(40_000, 30_000), "few winners"),
+    "max_unpool, no elements": (unpooled(0, 9), "zeros"),
+    "max_unpool_backward": (unpool_backward(100, 200), "few elements"),
+    "max_unpool_backward, no places": (unpool_backward(100, 0), "zeros"),
     "dequantize, runs": (dequantize(256), "two channels a vector"),
     "dequantize, short runs": (dequantize(2), "any channels"),
     "segment_sum": (segment_sum(IDS), "list"),

@@ -31,7 +31,7 @@ from lattice import (
 
 import pybaracuda
 from verify.bounds import Sum, bound
-from verify.definitions.affine_grid import affine_grid_2d, affine_grid_2d_backward
+from verify.definitions.affine_grid import affine_grid, affine_grid_backward
 from verify.definitions.grid_sample import grid_sample_2d, grid_sample_2d_backward
 from verify.definitions.pad import pad_backward
 from verify.definitions.roi_align import roi_align, roi_align_backward
@@ -86,23 +86,28 @@ def test_grid_sample_on_random_data(request: pytest.FixtureRequest, rng: np.rand
     assert_agree(ours_grid, grad_grid, sum_grid, slack[2])
 
 
-@pytest.mark.parametrize("size", [(2, 1, 5, 7), (1, 1, 64, 33)])
-def test_affine_grid_beside_torch(torch: Any, rng: np.random.Generator, size: tuple[int, int, int, int]) -> None:
-    n, _, h, w = size
-    theta, gradient = normal(rng, (n, 2, 3), F64), normal(rng, (n, h, w, 2), F64)
-    grid, grad_theta = peers.affine_grid("torch", theta, size, gradient)
+@pytest.mark.parametrize("align_corners", [False, True], ids=["edges", "centres"])
+@pytest.mark.parametrize("size", [(2, 1, 5, 7), (1, 1, 64, 33), (2, 1, 1, 3), (2, 1, 4, 5, 7)])
+def test_affine_grid_beside_torch(
+    torch: Any, rng: np.random.Generator, size: tuple[int, ...], align_corners: bool
+) -> None:
+    n, _, *extents = size
+    axes = len(extents)
+    theta, gradient = normal(rng, (n, axes, axes + 1), F64), normal(rng, (n, *extents, axes), F64)
+    grid, grad_theta = peers.affine_grid("torch", theta, size, gradient, align_corners)
     base = peers.base_slack(F64)
-    ours = pybaracuda.affine_grid(theta, size)
-    assert_agree(ours, grid, affine_grid_2d(theta, size), base * np.abs(theta).sum())
-    ours = pybaracuda.affine_grid_backward(gradient, size)
-    expected = affine_grid_2d_backward(gradient, size)
+    ours = pybaracuda.affine_grid(theta, size, align_corners)
+    assert_agree(ours, grid, affine_grid(theta, size, align_corners), base * np.abs(theta).sum())
+    ours = pybaracuda.affine_grid_backward(gradient, size, align_corners)
+    expected = affine_grid_backward(gradient, size, align_corners)
     assert_agree(ours, grad_theta, expected, base * np.abs(gradient).sum())
 
 
 def test_affine_grid_beside_onnx(rng: np.random.Generator) -> None:
-    theta, size = lattice_theta(rng, 2, F32), (2, 1, 4, 8)
-    grid, _ = peers.affine_grid("onnx", theta, size, np.zeros((2, 4, 8, 2), F32))
-    assert_equal(pybaracuda.affine_grid(theta, size), grid)
+    for size in ((2, 1, 4, 8), (2, 1, 2, 4, 8)):
+        theta = lattice_theta(rng, 2, F32, len(size) - 2)
+        grid, _ = peers.affine_grid("onnx", theta, size, np.zeros((2, *size[2:], len(size) - 2), F32))
+        assert_equal(pybaracuda.affine_grid(theta, size), grid)
 
 
 CONSTANT_PADS = {

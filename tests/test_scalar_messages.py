@@ -37,14 +37,24 @@ BAD: dict[str, Any] = {
     "object": object(),
 }
 # What a function takes although it stands above: None is no stream, no value, the index's own count of rows.
-# Padding and empty segments may be any number; ids past the last segment may be many.
-TAKE_MUCH = ("value", "empty_value", "num_segments", "num_rows", "pad_low", "pad_high", "spatial_scale")
-MAY_BE_NONE = {"out", "stream", "empty_value", "num_rows", "arg", "input"}
+# Padding, empty segments, thresholds and a mean's divisor may be any number; ids past the last segment may be many.
+# None is also a stride that is the window's extent, a window's own divisor, as many windows as elements, as many axes
+# as there are, and what a scale_factor stands for or stands in for.
+TAKE_MUCH = ("value", "empty_value", "num_segments", "num_rows", "pad_low", "pad_high", "spatial_scale",
+             "divisor_override", "iou_threshold")  # fmt: skip
+MAY_BE_NONE = {"out", "stream", "empty_value", "num_rows", "arg", "input", "stride", "divisor_override", "output_size",
+               "axes", "size", "scale_factor"}  # fmt: skip
+# Taken where a function has a meaning for it: a scale of a gradient, whose extents are given, may be any number above
+# 0, as may that of boxes; one axis takes a sequence of one; no word on corners is torch's default of interpolate.
+TAKEN = {("scale_factor", "2**31"), ("scale_factor", "2**63"), ("scale_factor", "array of one"),
+         ("canonical_scale", "2**31"), ("canonical_scale", "2**63"), ("k_min", "None"),
+         ("align_corners", "None"), ("recompute_scale_factor", "None")}  # fmt: skip
 
 
 def scalars_of(name: str) -> list[str]:
     case = cases()[name]
-    return [each for each in inspect.signature(case.function).parameters if each not in {*case.arrays, "out"}]
+    arrays = {array.partition("[")[0] for array in case.arrays}
+    return [each for each in inspect.signature(case.function).parameters if each not in {*arrays, "out"}]
 
 
 @FUNCTION
@@ -55,13 +65,18 @@ def test_a_wrong_scalar_is_refused_by_its_name(name: str, bad: str) -> None:
     for argument in scalars_of(name):
         if value is None and argument in MAY_BE_NONE:
             continue
-        given = {**case.arrays, **case.options, argument: value}
-        if argument in ("input", "arg", "output"):
+        if argument in ("input", "arg", "output", "mask"):
             continue  # arrays that this case leaves out; wrong arrays are another test's
         try:
-            result = case.function(**given)
+            result = (
+                case(stream=value)
+                if argument == "stream"
+                else case._replace(options={**case.options, argument: value})()
+            )
         except (TypeError, ValueError, pybaracuda.UnsupportedError) as error:
             names = {argument, *({"size", "n", "h", "w"} if argument in ("output_size", "input_shape", "size") else ())}
+            if argument == "kernel_size":
+                names.add("kernel_h is")  # the first of them
             if argument == "num_rows":
                 names.add("input has shape")  # which the count is held against
             text = str(error)
@@ -69,7 +84,7 @@ def test_a_wrong_scalar_is_refused_by_its_name(name: str, bad: str) -> None:
             assert len(text) < 400, text
             assert "digits" not in text, text
         else:
-            assert argument in TAKE_MUCH, argument
+            assert argument in TAKE_MUCH or (argument, bad) in TAKEN, argument
             assert result is not None
 
 

@@ -75,9 +75,19 @@ def boxed():
     for operator in (torchvision.ops.roi_align, torchvision.ops.roi_pool):
         operator(image, place, 2).sum().backward()
 
+def resized(mode):
+    functional.interpolate(rows(1, 2, 4, 4).requires_grad_(), scale_factor=2, mode=mode).sum().backward()
+
 def sampled():
     image = rows(1, 2, 4, 4).requires_grad_()
     functional.grid_sample(image, rows(1, 3, 3, 2) / 2, align_corners=False).sum().backward()
+
+def averaged(image):
+    functional.avg_pool2d(image.requires_grad_(), 2).sum().backward()
+
+def placed(dtype):
+    image, samples = rows(1, 4, 128, 128, dtype=dtype).requires_grad_(), rows(1, 4, 2, dtype=dtype) / 2
+    functional.fractional_max_pool2d(image, 2, (64, 64), _random_samples=samples).sum().backward()
 
 print(json.dumps({
     "boxes": outcome(boxed),
@@ -92,10 +102,19 @@ print(json.dumps({
     "reflect 1d": outcome(lambda: padded("reflect", 1)),
     "replicate 3d": outcome(lambda: padded("replicate", 3)),
     "sample": outcome(sampled),
+    "bilinear": outcome(lambda: resized("bilinear")),
+    "nearest": outcome(lambda: resized("nearest")),
+    "means": outcome(lambda: averaged(rows(1, 4, 128, 128))),
+    "few means": outcome(lambda: averaged(rows(1, 4, 8, 8))),
+    "placed": outcome(lambda: placed(torch.float32)),
+    "half placed": outcome(lambda: placed(torch.float16)),
+    "last": outcome(lambda: averaged(rows(1, 4, 128, 128).to(memory_format=torch.channels_last))),
 }))
 """
 AXIS = "another axis than the first on the CPU"
 BOXES = [f"torchvision::{name}" for name in ("roi_align", "_roi_align_backward", "roi_pool", "_roi_pool_backward")]
+MEANS = ("aten::avg_pool2d", "aten::avg_pool2d_backward")
+PLACED = ("aten::fractional_max_pool2d", "aten::fractional_max_pool2d_backward")
 LEFT_OR_TAKEN = {
     "boxes": dict.fromkeys(BOXES if available("torchvision") else [], "ours"),
     "first": {"aten::index_add": "ours"},
@@ -109,6 +128,13 @@ LEFT_OR_TAKEN = {
     "reflect 1d": {"aten::reflection_pad1d": "ours", "aten::reflection_pad1d_backward": "ours"},
     "replicate 3d": {"aten::replication_pad3d_backward": "ours"},
     "sample": {"aten::grid_sampler_2d": "ours", "aten::grid_sampler_2d_backward": "ours"},
+    "bilinear": {"aten::upsample_bilinear2d": "ours", "aten::upsample_bilinear2d_backward": "ours"},
+    "nearest": {},
+    "means": dict.fromkeys(MEANS, "ours"),
+    "few means": dict.fromkeys(MEANS, "few elements on the CPU"),
+    "placed": dict.fromkeys(PLACED, "ours"),
+    "half placed": dict.fromkeys(PLACED, "16 bits on the CPU"),
+    "last": dict.fromkeys(MEANS, "channels last on the CPU"),
 }
 
 

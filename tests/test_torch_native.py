@@ -53,8 +53,20 @@ def grid_gradient(rng: np.random.Generator, dtype: Any, device: str) -> tuple[An
     return (fresh(rng, (2, 3, 4, 6), dtype, device), *grid_arguments(rng, dtype, device), [True, True])
 
 
+def volume_arguments(rng: np.random.Generator, dtype: Any, device: str) -> tuple[Any, ...]:
+    return (fresh(rng, (2, 3, 4, 5, 7), dtype, device), fresh(rng, (2, 3, 4, 6, 3), dtype, device), 0, 0, False)
+
+
+def volume_gradient(rng: np.random.Generator, dtype: Any, device: str) -> tuple[Any, ...]:
+    return (fresh(rng, (2, 3, 3, 4, 6), dtype, device), *volume_arguments(rng, dtype, device), [True, True])
+
+
 def theta_gradient(rng: np.random.Generator, dtype: Any, device: str) -> tuple[Any, ...]:
     return (fresh(rng, (2, 5, 7, 2), dtype, device), [2, 3, 5, 7], False)
+
+
+def volume_theta_gradient(rng: np.random.Generator, dtype: Any, device: str) -> tuple[Any, ...]:
+    return (fresh(rng, (2, 4, 5, 7, 3), dtype, device), [2, 3, 4, 5, 7], True)
 
 
 def roi_arguments(rng: np.random.Generator, dtype: Any, device: str) -> tuple[Any, ...]:
@@ -114,6 +126,8 @@ CASES: dict[str, tuple[Make, tuple[str, ...]]] = {
     "aten::scatter_reduce_.two": (reduce_arguments, FLOATS),
     "aten::grid_sampler_2d": (grid_arguments, COORDINATES),
     "aten::grid_sampler_2d_backward": (grid_gradient, COORDINATES),
+    "aten::grid_sampler_3d": (volume_arguments, COORDINATES),
+    "aten::grid_sampler_3d_backward": (volume_gradient, COORDINATES),
     "aten::affine_grid_generator_backward": (theta_gradient, COORDINATES),
     "torchvision::roi_align": (roi_arguments, COORDINATES),
     "torchvision::_roi_align_backward": (roi_gradient, COORDINATES),
@@ -207,6 +221,19 @@ def ours(operator: str, device: str) -> int:
     return sum(line.ours for line in found)
 
 
+@pytest.mark.parametrize("dtype", COORDINATES)
+def test_gradients_of_maps_of_volumes_go_without_python(dtype: str, device: str, rng: np.random.Generator) -> None:
+    operator = "aten::affine_grid_generator_backward"
+    arguments = volume_theta_gradient(rng, getattr(torch, dtype), device)
+    with pybaracuda.torch.install(native=False):
+        expected = call(operator, arguments)
+    with pybaracuda.torch.install():
+        call(operator, arguments)  # loads the C library, if nothing has
+        before = _native.taken(operator, device)
+        assert same(call(operator, arguments), expected)
+        assert _native.taken(operator, device) - before == HAS_INTERFACE
+
+
 @pytest.mark.parametrize("operator", HERE)
 def test_other_strides(operator: str, device: str, rng: np.random.Generator) -> None:
     # A gradient that is one number for all, and tensors whose axes lie the other way round.
@@ -222,6 +249,31 @@ def test_other_strides(operator: str, device: str, rng: np.random.Generator) -> 
             expected = call(operator, given)
         with pybaracuda.torch.install():
             assert same(call(operator, given), expected)
+
+
+@pytest.mark.parametrize("align_corners", [False, True])
+@pytest.mark.parametrize("padding", [0, 1, 2])
+@pytest.mark.parametrize(("axes", "mode"), [(2, 0), (2, 1), (2, 2), (3, 0), (3, 1)])
+def test_grid_sample_in_every_mode(
+    device: str, rng: np.random.Generator, axes: int, mode: int, padding: int, align_corners: bool
+) -> None:
+    grad, image, grid, *_ = (grid_gradient if axes == 2 else volume_gradient)(rng, torch.float32, device)
+    rule = (mode, padding, align_corners)
+    names = ("bilinear", "nearest", "bicubic")[mode], ("zeros", "border", "reflection")[padding], align_corners
+    calls = [(f"aten::grid_sampler_{axes}d", (image, grid * 2, *rule))]
+    calls += [
+        (f"aten::grid_sampler_{axes}d_backward", (grad, image, grid * 2, *rule, mask))
+        for mask in ([True, True], [True, False], [False, True])
+    ]
+    of_input, of_grid = pybaracuda.grid_sample_backward(grad, image, grid * 2, *names)
+    expected = [[pybaracuda.grid_sample(image, grid * 2, *names)], *([[of_input, of_grid]] * 2), [None, of_grid]]
+    for (operator, arguments), wanted in zip(calls, expected, strict=True):
+        with pybaracuda.torch.install(native=False):
+            assert same(call(operator, arguments), wanted)
+        with pybaracuda.torch.install():
+            before = _native.taken(operator, device)
+            assert same(call(operator, arguments), wanted)
+            assert _native.taken(operator, device) == before + HAS_INTERFACE
 
 
 def test_a_gradient_that_nobody_wants(device: str, rng: np.random.Generator) -> None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import pytest
 from place import available
 
@@ -20,6 +21,7 @@ import pybaracuda.torch
 
 DTYPE = pytest.mark.parametrize("dtype", DTYPES, ids=lambda dtype: str(dtype).removeprefix("torch."))
 NAME = pytest.mark.parametrize("name", list(TAKEN))
+MANY_DERIVATIVES = 30
 
 
 @pytest.fixture(autouse=True)
@@ -35,11 +37,11 @@ def taken(device: str) -> dict[str, int]:
 
 @NAME
 @DTYPE
-def test_results_and_gradients_are_pytorchs(name: str, dtype: Any, device: str) -> None:
+def test_results_and_gradients_are_pytorchs(name: str, dtype: Any, device: str, rng: np.random.Generator) -> None:
     info = operators()[name]
     if dtype not in info.supported_dtypes(device):
         return
-    for sample in samples(name, device, dtype):
+    for sample in samples(name, device, dtype, rng):
         plain = called(info.op, sample)
         reference = called(info.op, sample, torch.float64) if dtype.is_floating_point else plain
         with pybaracuda.torch.install(devices=device):
@@ -59,19 +61,20 @@ def test_results_and_gradients_are_pytorchs(name: str, dtype: Any, device: str) 
             if torch.equal(one, other):
                 continue
             # As far from float64 as PyTorch's own result, which computes some positions and sums in 16 bits, or as a
-            # few roundings of the largest number.
+            # few roundings of the largest number; in float64 what they are held against has as many of its own.
             theirs = (other.double() - exact).abs().nan_to_num(0, 0, 0).max() if one.numel() else 0.0
             largest = exact.abs().nan_to_num(0, 0, 0).max() if one.numel() else 0.0
-            bound = float(2 * theirs + 16 * torch.finfo(dtype).eps * largest)
+            roundings = 32 if dtype == torch.float64 else 16
+            bound = float(2 * theirs + roundings * torch.finfo(dtype).eps * largest)
             torch.testing.assert_close(one.double(), exact.to(dtype).double(), rtol=0, atol=bound, equal_nan=True)
 
 
 @NAME
-def test_our_kernels_did_the_samples(name: str, device: str) -> None:
+def test_our_kernels_did_the_samples(name: str, device: str, rng: np.random.Generator) -> None:
     info = operators()[name]
     before = taken(device)
     with pybaracuda.torch.install(devices=device):
-        for sample in samples(name, device, torch.float32):
+        for sample in samples(name, device, torch.float32, rng):
             called(info.op, sample)
     after = taken(device)
     for operator in TAKEN[name]:
@@ -102,12 +105,16 @@ def test_errors_are_pytorchs(name: str, device: str) -> None:
 def test_gradients_of_gradients(name: str, device: str) -> None:
     info = operators()[name]
     with pybaracuda.torch.install(devices=device):
-        for number, sample in enumerate(info.sample_inputs(device, torch.float64, requires_grad=True)):
-            # Numerical derivatives take two calls an element: some of the samples are enough, in turns.
-            if number % 4:
-                continue
+        found = list(info.sample_inputs(device, torch.float64, requires_grad=True))
+        # Numerical derivatives take two calls an element: some of the samples are enough, in turns.
+        for sample in found[:: max(4, len(found) // MANY_DERIVATIVES)]:
             tensors = (sample.input, *(each for each in sample.args if isinstance(each, torch.Tensor)))
             if not all(each.numel() < 200 for each in tensors):
+                continue
+            # Where a place is named twice, PyTorch's gradient of an unpooling is not its derivative.
+            if "max_unpool" in name and any(
+                plane.unique().numel() < plane.numel() for plane in sample.args[0].flatten(0, -1 - int(name[-2]))
+            ):
                 continue
 
             def call(first: Any, sample: Any = sample) -> Any:

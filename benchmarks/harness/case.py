@@ -48,7 +48,7 @@ class Case:
     @property
     def operator(self) -> str:
         """The operator's name in the ABI."""
-        return str(self.plan_type.descriptor_type.operator)
+        return str(self.descriptor().operator)
 
     @property
     def text(self) -> str:

@@ -86,10 +86,11 @@ class RawLibrary:
             given.get(parameter.name) if value is None else value
             for parameter, value in zip(plan.kernel.operator.parameters, plan.kernel.arguments, strict=True)
         ]
+        ordered = plan.kernel.operator.in_call_order(arguments, (None, 0))
         outputs = _outputs_of(case, tensors)
 
         def run() -> None:
-            if status := function(*arguments, None, 0, None):
+            if status := function(*ordered, None):
                 raise MissingError(f"it answers status {status}")
 
         def zero_and_run() -> None:

@@ -15,6 +15,8 @@ _STYLE: Any = {"font.family": "DejaVu Sans", "axes.grid": True, "grid.color": "#
 _COLOURS = (
     *("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00"),
     *("#56b4e9", "#7f7f7f", "#8c564b", "#bcbd22", "#5d4fb3"),
+    *("#17becf", "#393b79", "#637939", "#843c39", "#a1d99b"),
+    *("#7b4173", "#fdae6b", "#3182bd", "#e7969c", "#9c9ede"),
 )
 _PEER = "#9a9a9a"
 

@@ -164,10 +164,16 @@ class Recorded:
         return fields
 
     def check_same(self, later: Recorded, names: Sequence[str]) -> None:
-        """Raise ValueError if a later run is not of the same machine and software, as far as `names` of origins say."""
+        """Raise ValueError if a later run is not of the same machine and software, as far as `names` of origins say.
+
+        A peer that is not installed now is missing in the later rows alone.
+        """
         for name in names:
-            if self.origin[name] != later.origin[name]:
-                raise ValueError(f"{name} differs: {self.origin[name]} was measured, now it is {later.origin[name]}")
+            before, now = self.origin[name], later.origin[name]
+            if isinstance(before, dict):
+                before = {part: version for part, version in before.items() if part in now}
+            if before != now:
+                raise ValueError(f"{name} differs: {before} was measured, now it is {now}")
 
 
 AnyResult = TypeVar("AnyResult", bound=Recorded)

@@ -54,11 +54,32 @@ class _GridSample(Case):
     oh: int
     ow: int
     kind: str = "smooth"
+    mode: str = "bilinear"
+    padding_mode: str = "zeros"
+    align_corners: bool = False
 
     @property
     def text(self) -> str:
         samples = "" if (self.oh, self.ow) == (self.ih, self.iw) else f" from {self.n}x{self.oh}x{self.ow}"
-        return f"{self.n}x{self.c}x{self.ih}x{self.iw}{samples} {self.kind}"
+        options = [self.mode] * (self.mode != "bilinear") + [self.padding_mode] * (self.padding_mode != "zeros")
+        options += ["aligned"] * self.align_corners
+        return " ".join((f"{self.n}x{self.c}x{self.ih}x{self.iw}{samples}", self.kind, *options))
+
+    @property
+    def _rule(self) -> dict[str, Any]:
+        """The options that descriptors and definitions take."""
+        return {name: getattr(self, name) for name in ("mode", "padding_mode", "align_corners")}
+
+    @property
+    def _is_plain(self) -> bool:
+        """Whether map_coordinates does it."""
+        return self._numbers == (0, 0, False)
+
+    @property
+    def _numbers(self) -> tuple[int, int, bool]:
+        """The same as PyTorch's operators take them."""
+        modes, paddings = ("bilinear", "nearest", "bicubic"), ("zeros", "border", "reflection")
+        return modes.index(self.mode), paddings.index(self.padding_mode), self.align_corners
 
     @property
     def _coordinates(self) -> str:
@@ -78,7 +99,7 @@ class _GridSample(Case):
 
     def _fields(self) -> dict[str, Any]:
         """What both descriptors are made of."""
-        return {name: getattr(self, name) for name in ("n", "c", "ih", "iw", "oh", "ow", "element")}
+        return {name: getattr(self, name) for name in ("n", "c", "ih", "iw", "oh", "ow", "element")} | self._rule
 
     def _torch_grid(self, given: Mapping[str, Any]) -> tuple[str, Any]:
         """The grid in the image's dtype, which PyTorch wants, a 16-bit one too; and what to call that."""
@@ -96,7 +117,7 @@ class _GridSample(Case):
 
     def unread(self, inputs: Mapping[str, Array]) -> int:
         grids, size = inputs["grid"], (self.ih, self.iw)
-        seen = sum(definitions.pixels_read(grid[None], size, grids.dtype) for grid in grids)
+        seen = sum(definitions.pixels_read(grid[None], size, grids.dtype, **self._rule) for grid in grids)
         return (self.n * self.ih * self.iw - seen) * self.c * inputs["input"].itemsize
 
     def _small(self: C) -> C:
@@ -137,7 +158,9 @@ class GridSample(_GridSample):
     def parts(self, inputs: Mapping[str, Array], draw: Draw) -> list[Part]:
         image, channels = int(draw.rng.integers(self.n)), draw.some(_CHANNELS, self.c)
         grid = inputs["grid"][image : image + 1]
-        expected = definitions.grid_sample_2d(inputs["input"][image, channels][None], grid, coordinate_dtype=grid.dtype)
+        expected = definitions.grid_sample_2d(
+            inputs["input"][image, channels][None], grid, **self._rule, coordinate_dtype=grid.dtype
+        )
         return [Part(0, lambda output: output[image, channels], expected)]
 
     @property
@@ -146,10 +169,10 @@ class GridSample(_GridSample):
 
     def torch_calls(self, torch: Any, given: Mapping[str, Any]) -> dict[str, FrameworkCall]:
         function, (name, grid) = torch.ops.aten.grid_sampler_2d, self._torch_grid(given)
-        return {name: lambda: (function(given["input"], grid, 0, 0, False),)}
+        return {name: lambda: (function(given["input"], grid, *self._numbers),)}
 
     def jax_call(self, jax: Any) -> JaxCall | None:
-        return JaxCall(self._jax_sample(jax), ("input", "grid"))
+        return JaxCall(self._jax_sample(jax), ("input", "grid")) if self._is_plain else None
 
     def small(self) -> Case:
         return self._small()
@@ -160,6 +183,10 @@ class GridSampleBackward(_GridSample):
     """Backward, both gradients."""
 
     plan_type = GridSampleBackwardPlan
+
+    def unread(self, inputs: Mapping[str, Array]) -> int:
+        # The nearest pixel stays the same where a position moves: no gradient depends on the image.
+        return inputs["input"].nbytes if self.mode == "nearest" else super().unread(inputs)
 
     def descriptor(self) -> GridSampleBackwardDescriptor:
         return GridSampleBackwardDescriptor(**self._fields())
@@ -179,12 +206,13 @@ class GridSampleBackward(_GridSample):
         gradient, grid = inputs["grad_output"][image], inputs["grid"][image]
         samples = draw.some(_SAMPLES, self.oh * self.ow)
         of_image = definitions.grid_sample_2d_backward_input(
-            gradient[channels][None], grid[None], (self.ih, self.iw), coordinate_dtype=grid.dtype
+            gradient[channels][None], grid[None], (self.ih, self.iw), **self._rule, coordinate_dtype=grid.dtype
         )
         of_grid = definitions.grid_sample_2d_backward_grid(
             gradient.reshape(1, self.c, 1, -1)[..., samples],
             inputs["input"][image : image + 1],
             grid.reshape(1, 1, -1, 2)[:, :, samples],
+            **self._rule,
             coordinate_dtype=grid.dtype,
         )
         return [
@@ -199,9 +227,11 @@ class GridSampleBackward(_GridSample):
     def torch_calls(self, torch: Any, given: Mapping[str, Any]) -> dict[str, FrameworkCall]:
         function, (name, grid) = torch.ops.aten.grid_sampler_2d_backward, self._torch_grid(given)
         both = [True, True]
-        return {name: lambda: function(given["grad_output"], given["input"], grid, 0, 0, False, both)}
+        return {name: lambda: function(given["grad_output"], given["input"], grid, *self._numbers, both)}
 
     def jax_call(self, jax: Any) -> JaxCall | None:
+        if not self._is_plain:
+            return None
         sample = self._jax_sample(jax)
 
         def backward(gradient: Any, image: Any, grid: Any) -> Any:
@@ -237,6 +267,22 @@ CUDA = (
     Row(GridSampleBackward(**_TRI_PLANES), limits=us(770), headline=True),
     Row(GridSampleBackward(**_DETR), limits=us(105), headline=True),
     Row(GridSampleBackward(**_ONE_POINT), limits=us(95), headline=True),
+    # Border and reflection within a twentieth of zeros.
+    Row(GridSampleBackward(**_FLOW, padding_mode="border"), limits=us(129)),
+    Row(GridSampleBackward(**_FLOW, padding_mode="reflection"), limits=us(129)),
+    Row(GridSampleBackward(**_FLOW, padding_mode="border", align_corners=True)),
+    Row(GridSampleBackward(**_FLOW, kind="random", padding_mode="border")),
+    Row(GridSampleBackward(**_FLOW, kind="random", padding_mode="reflection")),
+    Row(GridSampleBackward(**_FLOW, mode="nearest")),
+    Row(GridSampleBackward(**_FLOW, kind="random", mode="nearest"), limits=us(150)),
+    Row(GridSampleBackward(**_FLOW, kind="random", mode="bicubic"), limits=us(1000)),
+    Row(GridSampleBackward(**_FLOW, mode="bicubic")),
+    Row(GridSampleBackward(**_RGB, padding_mode="reflection")),
+    Row(GridSample(**_FLOW, padding_mode="border"), limits=FORWARD),
+    Row(GridSample(**_FLOW, padding_mode="reflection"), limits=FORWARD),
+    Row(GridSample(**_FLOW, mode="nearest"), limits=FORWARD),
+    Row(GridSample(**_FLOW, kind="random", mode="bicubic"), limits=FORWARD),
+    Row(GridSample(**_RGB, padding_mode="reflection"), limits=FORWARD),
     Row(GridSample(**_FLOW), limits=FORWARD, headline=True),
     Row(GridSample(**_FLOW, element="f16"), limits=FORWARD),
     Row(GridSample(**_FLOW, element="bf16"), limits=FORWARD),
@@ -256,5 +302,11 @@ CPU = (
     on_cpu(GridSampleBackward(**_CPU_FLOW), _TWICE_AS_FAST),
     on_cpu(GridSampleBackward(**_CPU_FLOW, kind="random"), _TWICE_AS_FAST),
     on_cpu(GridSampleBackward(**_CPU_FLOW, element="bf16"), _TWICE_AS_FAST),
+    on_cpu(GridSampleBackward(**_CPU_FLOW, padding_mode="reflection"), _TWICE_AS_FAST),
+    on_cpu(GridSampleBackward(**_CPU_FLOW, mode="nearest", padding_mode="border"), _TWICE_AS_FAST),
+    on_cpu(GridSampleBackward(**_CPU_FLOW, mode="bicubic"), NO_SLOWER),
     on_cpu(GridSample(**_CPU_FLOW), NO_SLOWER),
+    on_cpu(GridSample(**_CPU_FLOW, mode="bicubic"), NO_SLOWER),
+    on_cpu(GridSample(**_CPU_FLOW, padding_mode="reflection"), NO_SLOWER),
+    on_cpu(GridSample(**_CPU_FLOW, mode="nearest", padding_mode="border"), NO_SLOWER),
 )

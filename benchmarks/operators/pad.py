@@ -48,10 +48,6 @@ class _Pad(Case):
     mode: str = "constant"
 
     @property
-    def operator(self) -> str:
-        return str(self.descriptor().operator)
-
-    @property
     def text(self) -> str:
         # An operator of its own has these, for every mode.
         widths = f"{self.width}" if self.after is None else f"{self.width} and {self.after}, {self.mode}"

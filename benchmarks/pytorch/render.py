@@ -61,7 +61,7 @@ def readme_part(root: Path) -> str:
     shown = [variant for variant in VARIANTS if variant.name in ("plain", "flag", "ours")]
     text = (
         f"[Measured]({FOLDER}/{path.name}) {result.origin['date'].split()[0]} on {result.device}, torch "
-        f"{result.origin['versions']['torch']}. [Operators, eager and compiled]({PAGE})."
+        f"{result.origin['versions']['torch']}. {report.refusals(result)} [Which, and all operators]({PAGE})."
     )
     return "\n\n".join([report.training_table(result, shown), paragraph(text)])
 

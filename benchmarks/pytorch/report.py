@@ -155,6 +155,32 @@ def rows_table(result: Result, ways: tuple[str, ...]) -> str:
     return _table(heads, lines)
 
 
+def refusals_table(result: Result) -> str:
+    """What PyTorch refuses under its deterministic flag, before and after an installation."""
+    heads = ["call", "PyTorch, with the flag", "installed, with the flag", "bits of six runs", "ratio"]
+    lines = []
+    for row in result.rows:
+        if row.refused:
+            ours = row.runs.get("ours_flag", Run(note="not run"))
+            bits = "" if ours.same_bits is None else "equal" if ours.same_bits else "differ"
+            cells = [_both(row.runs["flag"]), _both(ours).removesuffix(" ≠"), bits]
+            lines.append([row.name, *cells, _ratios(row, "ours_flag", "pytorch")])
+    return _table(heads, lines)
+
+
+def refusals(result: Result) -> str:
+    """How many of the calls are refused, in a sentence; nothing without runs under the flag."""
+    tried = [row for row in result.rows if "flag" in row.runs]
+    before = [row for row in tried if row.refused]
+    after = [row for row in before if "ours_flag" not in row.runs or row.runs["ours_flag"].note]
+    if not before:
+        return ""
+    return (
+        f"Of {len(tried)} calls PyTorch refuses {len(before)} under torch.use_deterministic_algorithms(True); "
+        f"installed, {len(after) or 'none'}."
+    )
+
+
 def host_table(result: Result) -> str:
     """Host costs in Markdown."""
     ways = [way for way in HOST if any(way in host.forward for host in result.host)]
@@ -272,6 +298,8 @@ def sections(result: Result) -> list[str]:
     parts = [origin(result)]
     if result.training:
         parts += ["### Training", training_table(result), TRAINING_LEGEND]
+    if refused := refusals(result):
+        parts += ["### What PyTorch refuses", refused, refusals_table(result)]
     if result.rows:
         parts += ["### Operators, eager", rows_table(result, EAGER)]
         if any(way in row.runs for row in result.rows for way in COMPILED):

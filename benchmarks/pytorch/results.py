@@ -72,6 +72,11 @@ class RowResult:
         return found
 
     @property
+    def refused(self) -> bool:
+        """Whether PyTorch raises under its deterministic flag."""
+        return "flag" in self.runs and self.runs["flag"].note.startswith("raises")
+
+    @property
     def slower(self) -> list[str]:
         """Where ours is slower than PyTorch without the flag, to two decimals."""
         return [f"{name} {ratio:.2f} x" for name, ratio in self.ratios().items() if round(ratio, 2) < 1]

@@ -73,17 +73,37 @@ def _pad(shape: Sequence[int], pads: int, mode: str, data: Data) -> Problem:
     return Problem(lambda x: pad(x, widths, mode), [data.leaf(*shape)])
 
 
-def _grid_sample(shape: tuple[int, int, int, int], is_smooth: bool, data: Data) -> Problem:
+def _interpolate(shape: Sequence[int], mode: str, data: Data) -> Problem:
+    resize = importlib.import_module("torch.nn.functional").interpolate
+    return Problem(lambda x: resize(x, scale_factor=2, mode=mode), [data.leaf(*shape)])
+
+
+def _antialiased(shape: Sequence[int], mode: str, data: Data) -> Problem:
+    resize = importlib.import_module("torch.nn.functional").interpolate
+    return Problem(lambda x: resize(x, scale_factor=0.5, mode=mode, antialias=True), [data.leaf(*shape)])
+
+
+def _grid_sample(
+    shape: tuple[int, int, int, int], is_smooth: bool, data: Data, mode: str = "bilinear", padding: str = "zeros"
+) -> Problem:
     sample = importlib.import_module("torch.nn.functional").grid_sample
     n, _, h, w = shape
     grid = smooth_grid(n, h, w, data.numpy) if is_smooth else data.numpy.uniform(-1, 1, (n, h, w, 2))
-    call = partial(sample, mode="bilinear", padding_mode="zeros", align_corners=False)
+    call = partial(sample, mode=mode, padding_mode=padding, align_corners=False)
     return Problem(call, [data.leaf(*shape), data.put(grid).requires_grad_()])
 
 
-def _affine_grid(n: int, size: int, data: Data) -> Problem:
+def _grid_sample_3d(shape: tuple[int, int, int, int, int], mode: str, data: Data) -> Problem:
+    sample = importlib.import_module("torch.nn.functional").grid_sample
+    grid = data.numpy.uniform(-1, 1, (shape[0], *shape[2:], 3))
+    call = partial(sample, mode=mode, padding_mode="zeros", align_corners=False)
+    return Problem(call, [data.leaf(*shape), data.put(grid).requires_grad_()])
+
+
+def _affine_grid(axes: int, n: int, size: int, data: Data) -> Problem:
     affine = importlib.import_module("torch.nn.functional").affine_grid
-    return Problem(lambda theta: affine(theta, [n, 1, size, size], align_corners=False), [data.leaf(n, 2, 3)])
+    sizes = [n, 1, *[size] * axes]
+    return Problem(lambda theta: affine(theta, sizes, align_corners=False), [data.leaf(n, axes, axes + 1)])
 
 
 def _scatter_reduce(reduce: str, rows: int, columns: int, data: Data) -> Problem:
@@ -138,6 +158,12 @@ def _segment_reduce(reduce: str, rows: int, columns: int, data: Data) -> Problem
     return Problem(call, [data.leaf(rows, columns)])
 
 
+def _windows(name: str, shape: Sequence[int], options: dict[str, Any], data: Data) -> Problem:
+    """A pooling without boxes."""
+    function = getattr(importlib.import_module("torch.nn.functional"), name)
+    return Problem(lambda x: function(x, **options), [data.leaf(*shape)])
+
+
 def _pooled(name: str, shape: tuple[int, int, int, int], boxes: int, data: Data) -> Problem:
     """Boxes inside the image, sides of 16 to 224 of its pixels, uniformly on a logarithmic axis, at a scale of 1/4."""
     pool = getattr(importlib.import_module("torchvision.ops"), name)
@@ -146,14 +172,27 @@ def _pooled(name: str, shape: tuple[int, int, int, int], boxes: int, data: Data)
     sides = np.minimum(np.exp(data.numpy.uniform(np.log(16), np.log(224), (boxes, 2))), extent)
     corners = data.numpy.uniform(0, 1, (boxes, 2)) * (extent - sides)
     rois = data.put(np.concatenate([data.numpy.integers(0, n, (boxes, 1)), corners, corners + sides], 1))
-    options = {"sampling_ratio": 2, "aligned": False} if name == "roi_align" else {}
+    options = {"sampling_ratio": 2} if name.endswith("roi_align") else {}
     call = partial(pool, output_size=7, spatial_scale=0.25, **options)
     return Problem(lambda x: call(x, rois), [data.leaf(*shape)])
+
+
+def _deformed(shape: tuple[int, int, int, int], masked: bool, data: Data) -> Problem:
+    """A kernel of 3 x 3 on every pixel, as many channels as before; offsets of some pixels, masks like a sigmoid's."""
+    convolve = importlib.import_module("torchvision.ops").deform_conv2d
+    n, channels, h, w = shape
+    leaves = [data.leaf(*shape), (2 * data.normal(n, 18, h, w)).requires_grad_()]
+    leaves.append((data.normal(channels, channels, 3, 3) / (3 * channels**0.5)).requires_grad_())
+    if masked:
+        leaves.append(data.normal(n, 9, h, w).sigmoid().requires_grad_())
+    return Problem(lambda x, offset, weight, mask=None: convolve(x, offset, weight, padding=1, mask=mask), leaves)
 
 
 _MANY, _FEW, _WIDE = 1_000_000, 100_000, 64
 _IMAGES = {1: (16, 64, 16384), 2: (16, 64, 128, 128), 3: (2, 32, 32, 64, 64)}
 _MAP = (2, 256, 200, 304)
+_PLANES = {2: (16, 64, 128, 128), 3: (2, 32, 32, 64, 64)}
+_BIN_MAPS = (2, 490, 50, 76)
 
 
 def _pad_row(name: str, mode: str, axes: int, pads: int) -> Row:
@@ -172,16 +211,83 @@ def _of_rows(name: str, build: Callable[..., Problem], rows: int = _MANY) -> Row
     return Row(f"{name} {rows:,} x {_WIDE}", partial(build, rows, _WIDE), partial(build, 16, 4), name)
 
 
+def _unpooled(shape: Sequence[int], data: Data) -> Problem:
+    """What maxima over windows of two places a side are put back from; `shape` is the result's."""
+    functional, axes = importlib.import_module("torch.nn.functional"), len(shape) - 2
+    pooled, indices = getattr(functional, f"max_pool{axes}d")(data.leaf(*shape).detach(), 2, return_indices=True)
+    function = getattr(functional, f"max_unpool{axes}d")
+    return Problem(lambda x: function(x, indices, 2), [pooled.requires_grad_()])
+
+
+def _placed(shape: Sequence[int], data: Data) -> Problem:
+    """Maxima of windows of two places a side, half as many as places, which samples place."""
+    axes = len(shape) - 2
+    function = getattr(importlib.import_module("torch.nn.functional"), f"fractional_max_pool{axes}d")
+    samples = data.put(data.numpy.integers(0, 16, (*shape[:2], axes)) / 16)
+    sizes = [extent // 2 for extent in shape[2:]]
+    return Problem(lambda x: function(x, 2, sizes, _random_samples=samples), [data.leaf(*shape)])
+
+
 def _rows() -> Iterator[Row]:
     for text, is_smooth in (("random", False), ("smooth", True)):
         whole, tiny = (partial(_grid_sample, shape, is_smooth) for shape in ((4, 64, 256, 256), (1, 1, 4, 4)))
         yield Row(f"grid_sample 2d bilinear zeros 4x64x256x256 {text}", whole, tiny, "" if is_smooth else "grid_sample")
-    yield Row("affine_grid 16x512x512", partial(_affine_grid, 16, 512), partial(_affine_grid, 1, 4), "affine_grid")
+    for mode, padding in (
+        ("bilinear", "border"),
+        ("bilinear", "reflection"),
+        ("nearest", "zeros"),
+        ("bicubic", "zeros"),
+    ):
+        whole, tiny = (
+            partial(_grid_sample, shape, False, mode=mode, padding=padding)
+            for shape in ((4, 64, 256, 256), (1, 1, 4, 4))
+        )
+        yield Row(f"grid_sample 2d {mode} {padding} 4x64x256x256 random", whole, tiny)
+    for text, mode in (("trilinear", "bilinear"), ("nearest", "nearest")):
+        whole, tiny = (partial(_grid_sample_3d, shape, mode) for shape in ((1, 32, 64, 64, 64), (1, 1, 4, 4, 4)))
+        yield Row(f"grid_sample 3d {text} zeros 1x32x64x64x64 random", whole, tiny)
+    yield Row(
+        "affine_grid 16x512x512", partial(_affine_grid, 2, 16, 512), partial(_affine_grid, 2, 1, 4), "affine_grid"
+    )
+    yield Row("affine_grid 4x96x96x96", partial(_affine_grid, 3, 4, 96), partial(_affine_grid, 3, 1, 4))
     for axes, pads in ((1, 3), (2, 3), (3, 1)):
         yield _pad_row(f"reflection_pad{axes}d", "reflect", axes, pads)
     for axes, pads in ((1, 3), (2, 3), (3, 1)):
         yield _pad_row(f"replication_pad{axes}d", "replicate", axes, pads)
     yield _pad_row("constant_pad_nd", "constant", 2, 3)
+    modes = (("linear", 1), ("bilinear", 2), ("bicubic", 2), ("trilinear", 3), ("nearest", 2), ("nearest-exact", 2),
+             ("area", 2))  # fmt: skip
+    for mode, axes in modes:
+        sizes = _IMAGES[axes]
+        whole, tiny = partial(_interpolate, sizes, mode), partial(_interpolate, (1, 1, *[4] * axes), mode)
+        yield Row(f"interpolate {mode} x2, {'x'.join(map(str, sizes))}", whole, tiny, f"interpolate {mode}")
+    for mode in ("bilinear", "bicubic"):
+        name = f"interpolate {mode} antialiased"
+        whole, tiny = partial(_antialiased, (16, 64, 256, 256), mode), partial(_antialiased, (1, 1, 4, 4), mode)
+        yield Row(f"{name} x1/2, 16x64x256x256", whole, tiny, name)
+    for name, options in (("avg_pool2d", {"kernel_size": 2}), ("avg_pool3d", {"kernel_size": 3, "stride": 2}),
+                          ("adaptive_avg_pool2d", {"output_size": 7}), ("adaptive_avg_pool2d", {"output_size": 50}),
+                          ("adaptive_avg_pool3d", {"output_size": 7}), ("max_pool2d", {"kernel_size": 3, "stride": 2}),
+                          ("max_pool3d", {"kernel_size": 3, "stride": 2}),
+                          ("adaptive_max_pool2d", {"output_size": 50}),
+                          ("adaptive_max_pool3d", {"output_size": 7})):  # fmt: skip
+        shape = _PLANES[int(name[-2])]
+        whole, tiny = (
+            partial(_windows, name, shape, options),
+            partial(_windows, name, (1, 1, *[4] * int(name[-2])), options),
+        )
+        size = next(iter(options.values()))
+        group = f"{name}_with_indices" if name.startswith("max") else name
+        # A call's cost on the host is measured once for each operator.
+        host = "" if name == "adaptive_avg_pool2d" and size != 7 else group
+        yield Row(f"{name} {size}, {'x'.join(map(str, shape))}", whole, tiny, host)
+    for axes, shape in _PLANES.items():
+        whole, tiny = partial(_placed, shape), partial(_placed, (1, 1, *[4] * axes))
+        name = f"fractional_max_pool{axes}d"
+        yield Row(f"{name} 2, {'x'.join(map(str, shape))}", whole, tiny, name)
+    for axes, shape in ((1, _IMAGES[1]), *_PLANES.items()):
+        whole, tiny = partial(_unpooled, shape), partial(_unpooled, (1, 1, *[4] * axes))
+        yield Row(f"max_unpool{axes}d 2, {'x'.join(map(str, shape))}", whole, tiny, f"max_unpool{axes}d")
     for reduce in ("sum", "prod", "mean", "amax", "amin"):
         rows = _FEW if reduce == "prod" else _MANY
         row = _of_rows(f"scatter_reduce {reduce}", partial(_scatter_reduce, reduce), rows)
@@ -199,6 +305,14 @@ def _rows() -> Iterator[Row]:
         whole, tiny = partial(_pooled, name, _MAP, 1024), partial(_pooled, name, (1, 1, 8, 8), 2)
         text = f"torchvision {name} 7x7, N2 C256 200x304, 1024 boxes"
         yield Row(text, whole, tiny, name, needs="torchvision")
+    for name in ("ps_roi_align", "ps_roi_pool"):
+        whole, tiny = partial(_pooled, name, _BIN_MAPS, 512), partial(_pooled, name, (1, 49, 8, 8), 2)
+        text = f"torchvision {name} 7x7, N2 C490 50x76, 512 boxes"
+        yield Row(text, whole, tiny, name, needs="torchvision")
+    for shape, masked in (((2, 64, 100, 152), False), ((2, 256, 50, 76), True)):
+        whole, tiny = partial(_deformed, shape, masked), partial(_deformed, (1, 2, 4, 4), masked)
+        text = f"torchvision deform_conv2d 3x3{', masks' * masked}, {'x'.join(map(str, shape))}"
+        yield Row(text, whole, tiny, "deform_conv2d" if masked else "", needs="torchvision")
 
 
 ROWS = tuple(_rows())

@@ -93,7 +93,7 @@ def _make_copy(photo: Array) -> tuple[Array, Array, Array]:
     """The copy and where it has pixels, made in float64 without the library, and the map that undoes it."""
     _, height, width = photo.shape
     theta = _similarity(height, width)
-    grid = affine_grid.affine_grid_2d(theta[None], (1, 1, height, width)).value
+    grid = affine_grid.affine_grid(theta[None], (1, 1, height, width)).value
     copy = grid_sample.grid_sample_2d(photo[None], grid).value[0].astype(np.float32)
     covered = grid_sample.grid_sample_2d(np.ones((1, 1, height, width)), grid).value[0].astype(np.float32)
     return copy, covered, _inverse(theta)
@@ -281,7 +281,7 @@ def cases(job: Registration, photo: Array, dtype: str) -> list[Case]:
     coordinate = number if dtype == "f64" else DTYPES["f32"]  # coordinates do not fit in 16 bits
     theta = job.found[None].astype(coordinate)
     size = (1, 1, height, width)
-    grid = affine_grid.affine_grid_2d(theta, size, coordinate_dtype=coordinate).value.astype(coordinate)
+    grid = affine_grid.affine_grid(theta, size, coordinate_dtype=coordinate).value.astype(coordinate)
     copy = job.copy[None].astype(number)
     grad_output = (job.aligned - photo)[None].astype(number)
     of_grid = grid_sample.grid_sample_2d_backward_grid(grad_output, copy, grid, coordinate_dtype=coordinate)
@@ -322,7 +322,7 @@ def cases(job: Registration, photo: Array, dtype: str) -> list[Case]:
             (Input(theta, 0),),
             (Output(grid.shape, coordinate, 0),),
             lambda theta, out: pybaracuda.affine_grid(theta, (theta.shape[0], 1, height, width), out=out),
-            lambda: (affine_grid.affine_grid_2d(theta, size, coordinate_dtype=coordinate),),
+            lambda: (affine_grid.affine_grid(theta, size, coordinate_dtype=coordinate),),
         ),
         Case(
             "affine_grid_2d_backward",
@@ -334,7 +334,7 @@ def cases(job: Registration, photo: Array, dtype: str) -> list[Case]:
             lambda gradient, out: pybaracuda.affine_grid_backward(
                 gradient, (gradient.shape[0], 1, height, width), out=out
             ),
-            lambda: (affine_grid.affine_grid_2d_backward(grad_grid, size, coordinate_dtype=coordinate),),
+            lambda: (affine_grid.affine_grid_backward(grad_grid, size, coordinate_dtype=coordinate),),
         ),
         *found,
     ]

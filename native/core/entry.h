@@ -35,9 +35,9 @@ struct Operand {
   int in_place_of = -1;
 };
 
-// Up to eight operands in call order; the widest operator has five.
+// Up to ten operands in call order, which the widest operator has.
 struct Operands {
-  Operand items[8];
+  Operand items[10];
   int count;
 };
 

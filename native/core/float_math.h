@@ -47,6 +47,14 @@ BARACUDA_HD double ceil_of(double x) { return ::ceil(x); }
 BARACUDA_HD float trunc_of(float x) { return ::truncf(x); }
 BARACUDA_HD double trunc_of(double x) { return ::trunc(x); }
 
+// Ties to even: the library's own float environment rounds so.
+BARACUDA_HD float round_of(float x) { return ::nearbyintf(x); }
+BARACUDA_HD double round_of(double x) { return ::nearbyint(x); }
+
+// What is left of x after whole multiples of y towards zero; exact.
+BARACUDA_HD float remainder_of(float x, float y) { return ::fmodf(x, y); }
+BARACUDA_HD double remainder_of(double x, double y) { return ::fmod(x, y); }
+
 // x - x is 0 for finite x and NaN for infinity and NaN.
 template <typename T>
 BARACUDA_HD bool is_finite(T x) {

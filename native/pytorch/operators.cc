@@ -5,63 +5,99 @@
 
 #include <utility>
 
+#include "baracuda_kernels.h"
 #include "pytorch/call.h"
 #include "pytorch/rows.h"
 
 namespace baracuda::pytorch {
 namespace {
 
-// input, grid, interpolation, padding, align_corners.
+// input, grid, interpolation, padding, align_corners; the numbers of both are those of the C options.
+template <int kAxes>
 bool takes_grid(const View& input, const View& grid, const Argument* modes) {
-  return integer_of(modes[0]) == 0 && integer_of(modes[1]) == 0 && !bool_of(modes[2]) && is_float(input, 4) &&
-         is_float(grid, 4) && grid.size(3) == 2 && grid.size(0) == input.size(0) && is_like(input, grid) &&
-         are_coordinates(grid);
+  constexpr int64_t kLastMode = kAxes == 2 ? 2 : 1, kReflection = 2;  // volumes have no bicubic samples
+  const int64_t mode = integer_of(modes[0]), padding = integer_of(modes[1]);
+  return mode >= 0 && mode <= kLastMode && padding >= 0 && padding <= kReflection && is_float(input, kAxes + 2) &&
+         is_float(grid, kAxes + 2) && grid.size(kAxes + 1) == kAxes && grid.size(0) == input.size(0) &&
+         is_like(input, grid) && are_coordinates(grid);
 }
 
-using GridNumbers = Numbers<int32_t, int32_t, int32_t, int32_t, int32_t, int32_t>;
+using GridOptions = baracuda_kernels_grid_sample_options;
 
-bool grid_sampler_2d(const FunctionTable& table, const Argument* arguments, Argument* results) {
+GridOptions grid_options(const Argument* modes, int32_t gradients) {
+  return {sizeof(GridOptions), narrow(integer_of(modes[0])), narrow(integer_of(modes[1])), bool_of(modes[2]),
+          gradients};
+}
+
+// The extents of images or volumes, then of samples.
+template <int kAxes>
+struct GridSizes {
+  int64_t output[kAxes + 2];
+
+  GridSizes(const View& input, const View& grid) : output{input.size(0), input.size(1)} {
+    for (int axis = 0; axis < kAxes; ++axis) output[2 + axis] = grid.size(1 + axis);
+  }
+
+  template <typename... Pointers>
+  bool run(const Functions& functions, const View& input, const Place& place, const GridOptions& options,
+           Pointers... pointers) const {
+    const int32_t n = narrow(output[0]), c = narrow(output[1]);
+    const int32_t first = narrow(input.size(2)), second = narrow(input.size(3));
+    const int32_t made = narrow(output[2]), also = narrow(output[3]);
+    if constexpr (kAxes == 2) {
+      using Images = Numbers<int32_t, int32_t, int32_t, int32_t, int32_t, int32_t, const GridOptions*>;
+      return Images::run(functions, input, place, n, c, first, second, made, also, &options, pointers...);
+    } else {
+      using Volumes =
+          Numbers<int32_t, int32_t, int32_t, int32_t, int32_t, int32_t, int32_t, int32_t, const GridOptions*>;
+      return Volumes::run(functions, input, place, n, c, first, second, narrow(input.size(4)), made, also,
+                          narrow(output[4]), &options, pointers...);
+    }
+  }
+};
+
+template <int kAxes>
+bool grid_sampler(const FunctionTable& table, const Argument* arguments, Argument* results) {
   const View input = View::of(arguments[0]), grid = View::of(arguments[1]);
-  if (!takes_grid(input, grid, arguments + 2)) return false;
+  if (!takes_grid<kAxes>(input, grid, arguments + 2)) return false;
   const Functions* const functions = functions_for(table, input);
   const Place place(input);
   if (functions == nullptr || !place.is_ready()) return false;
-  const int64_t sizes[4] = {input.size(0), input.size(1), grid.size(1), grid.size(2)};
+  const GridSizes<kAxes> sizes(input, grid);
   const Owned x = Owned::row_major(input), g = Owned::row_major(grid);
-  Owned output = Owned::empty(4, sizes, input.torch_dtype, input);
+  Owned output = Owned::empty(kAxes + 2, sizes.output, input.torch_dtype, input);
   if (!x || !g || !output) return false;
-  if (!GridNumbers::run(*functions, input, place, narrow(sizes[0]), narrow(sizes[1]), narrow(input.size(2)),
-           narrow(input.size(3)), narrow(sizes[2]), narrow(sizes[3]), x.data(), g.data(), output.data())) {
-    return false;
-  }
+  const GridOptions options = grid_options(arguments + 2, 0);
+  if (!sizes.run(*functions, input, place, options, x.data(), g.data(), output.data())) return false;
   results[0] = output.release_argument();
   return true;
 }
 
 // grad_output, input, grid, interpolation, padding, align_corners, which gradients are wanted.
-bool grid_sampler_2d_backward(const FunctionTable& table, const Argument* arguments, Argument* results) {
+template <int kAxes>
+bool grid_sampler_backward(const FunctionTable& table, const Argument* arguments, Argument* results) {
   const View grad = View::of(arguments[0]), input = View::of(arguments[1]), grid = View::of(arguments[2]);
   int64_t wanted[2] = {};
-  if (!takes_grid(input, grid, arguments + 3) || !is_float(grad, 4) || !is_like(input, grad) ||
+  if (!takes_grid<kAxes>(input, grid, arguments + 3) || !is_float(grad, kAxes + 2) || !is_like(input, grad) ||
       integers_of(arguments[6], 2, wanted) != 2) {
     return false;
   }
-  const int64_t sizes[4] = {input.size(0), input.size(1), grid.size(1), grid.size(2)};
+  const GridSizes<kAxes> sizes(input, grid);
   const Functions* const functions = functions_for(table, input);
   const Place place(input);
-  if (functions == nullptr || !has_sizes(grad, sizes) || !place.is_ready()) return false;
+  if (functions == nullptr || !has_sizes(grad, sizes.output) || !place.is_ready()) return false;
   const Owned dy = Owned::row_major(grad), x = Owned::row_major(input), g = Owned::row_major(grid);
-  Owned of_input = Owned::empty(4, input.sizes, input.torch_dtype, input);
-  Owned of_grid = Owned::empty(4, grid.sizes, grid.torch_dtype, grid);
+  // PyTorch's kernel answers the second whether it is wanted or not, and its batching rule relies on that.
+  const bool wants_input = bool_of(static_cast<Argument>(wanted[0]));
+  Owned of_input =
+      wants_input ? Owned::empty(kAxes + 2, input.sizes, input.torch_dtype, input) : Owned::undefined();
+  Owned of_grid = Owned::empty(kAxes + 2, grid.sizes, grid.torch_dtype, grid);
   if (!dy || !x || !g || !of_input || !of_grid) return false;
-  if (!GridNumbers::run(*functions, input, place, narrow(sizes[0]), narrow(sizes[1]), narrow(input.size(2)),
-           narrow(input.size(3)), narrow(sizes[2]), narrow(sizes[3]), dy.data(), x.data(), g.data(), of_input.data(),
-           of_grid.data())) {
+  const GridOptions options = grid_options(arguments + 3, wants_input ? 0 : 2);
+  if (!sizes.run(*functions, input, place, options, dy.data(), x.data(), g.data(),
+                 wants_input ? of_input.data() : nullptr, of_grid.data())) {
     return false;
   }
-  // PyTorch's kernel answers the second whether it is wanted or not, and its batching rule relies on that.
-  if (!bool_of(static_cast<Argument>(wanted[0]))) of_input = Owned::undefined();
-  if (!of_input) return false;
   results[0] = of_input.release_argument();
   results[1] = of_grid.release_argument();
   return true;
@@ -268,23 +304,35 @@ bool pad_backward(const FunctionTable& table, const Argument* arguments, Argumen
 // grad_grid, sizes of the output, align_corners.
 bool affine_grid_generator_backward(const FunctionTable& table, const Argument* arguments, Argument* results) {
   const View grad = View::of(arguments[0]);
-  int64_t sizes[4];
-  if (bool_of(arguments[2]) || !is_float(grad, 4) || !are_coordinates(grad) ||
-      integers_of(arguments[1], 4, sizes) != 4) {
+  const int axes = static_cast<int>(grad.rank) - 2;
+  int64_t sizes[5];
+  if ((axes != 2 && axes != 3) || !is_float(grad, axes + 2) || !are_coordinates(grad) ||
+      integers_of(arguments[1], 5, sizes) != axes + 2) {
     return false;
   }
-  const int64_t grid[4] = {sizes[0], sizes[2], sizes[3], 2};
-  const Functions* const functions = functions_for(table, grad);
+  int64_t grid[5] = {sizes[0]};
+  for (int axis = 0; axis < axes; ++axis) grid[1 + axis] = sizes[2 + axis];
+  grid[1 + axes] = axes;
+  // Images and volumes, in the order of the operator's symbols.
+  const Functions& functions = table[axes - 2][grad.device][grad.dtype];
   const Place place(grad);
-  if (functions == nullptr || !has_sizes(grad, grid) || !place.is_ready()) return false;
-  const int64_t theta[3] = {sizes[0], 2, 3};
+  if (functions.run == nullptr || functions.workspace_size == nullptr || !has_sizes(grad, grid) || !place.is_ready()) {
+    return false;
+  }
+  const int64_t theta[3] = {sizes[0], axes, axes + 1};
   const Owned dy = Owned::row_major(grad);
   Owned of_theta = Owned::empty(3, theta, grad.torch_dtype, grad);
   if (!dy || !of_theta) return false;
-  if (!Numbers<int32_t, int32_t, int32_t>::run(*functions, grad, place, narrow(grid[0]), narrow(grid[1]),
-           narrow(grid[2]), dy.data(), of_theta.data())) {
-    return false;
-  }
+  using Options = baracuda_kernels_affine_grid_options;
+  const Options options{sizeof(Options), bool_of(arguments[2])};
+  using Image = Numbers<int32_t, int32_t, int32_t, const Options*>;
+  using Volume = Numbers<int32_t, int32_t, int32_t, int32_t, const Options*>;
+  const bool is_done =
+      axes == 2 ? Image::run(functions, grad, place, narrow(grid[0]), narrow(grid[1]), narrow(grid[2]), &options,
+                             dy.data(), of_theta.data())
+                : Volume::run(functions, grad, place, narrow(grid[0]), narrow(grid[1]), narrow(grid[2]),
+                              narrow(grid[3]), &options, dy.data(), of_theta.data());
+  if (!is_done) return false;
   results[0] = of_theta.release_argument();
   return true;
 }
@@ -301,10 +349,14 @@ bool affine_grid_generator_backward(const FunctionTable& table, const Argument* 
 #define BARACUDA_REDUCTIONS {BARACUDA_ROWS("sum"), BARACUDA_ROWS("prod"), BARACUDA_ROWS("max"), BARACUDA_ROWS("min")}
 
 const Operator kOperators[] = {
-    {"aten::grid_sampler_2d", {"baracuda_kernels_grid_sample_2d_%s"}, "TTnnn", 1, grid_sampler_2d},
-    {"aten::grid_sampler_2d_backward", {"baracuda_kernels_grid_sample_2d_backward_%s"}, "TTTnnnL", 2,
-     grid_sampler_2d_backward},
-    {"aten::affine_grid_generator_backward", {"baracuda_kernels_affine_grid_2d_backward_%s"}, "TLn", 1,
+    {"aten::grid_sampler_2d", {"baracuda_kernels_grid_sample_2d_ex_%s"}, "TTnnn", 1, grid_sampler<2>},
+    {"aten::grid_sampler_2d_backward", {"baracuda_kernels_grid_sample_2d_ex_backward_%s"}, "TTTnnnL", 2,
+     grid_sampler_backward<2>},
+    {"aten::grid_sampler_3d", {"baracuda_kernels_grid_sample_3d_%s"}, "TTnnn", 1, grid_sampler<3>},
+    {"aten::grid_sampler_3d_backward", {"baracuda_kernels_grid_sample_3d_backward_%s"}, "TTTnnnL", 2,
+     grid_sampler_backward<3>},
+    {"aten::affine_grid_generator_backward",
+     {"baracuda_kernels_affine_grid_2d_ex_backward_%s", "baracuda_kernels_affine_grid_3d_backward_%s"}, "TLn", 1,
      affine_grid_generator_backward},
     {"torchvision::roi_align", {"baracuda_kernels_roi_align_%s"}, "TTnnnnn", 1, roi_align},
     {"torchvision::_roi_align_backward", {"baracuda_kernels_roi_align_backward_%s"}, "TTnnnnnnnnn", 1,

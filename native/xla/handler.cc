@@ -215,6 +215,7 @@ class Problem {
     // A larger size than the struct's would have the C function look behind it.
     if (*end > most || read<size_t>(options_) != bytes) return wrong_size(most);
     write(options.at, memory_ + options_);
+    if (options.value_at < 0) return true;
     const size_t value_at = options_ + static_cast<size_t>(options.value_at);
     if (read<uintptr_t>(value_at) != 0) write(value_at, memory_ + options_ + rounded(bytes));
     return true;
@@ -225,6 +226,11 @@ class Problem {
   int32_t form() const { return read<int32_t>(options_ + 12); }
 
   bool is_passed(const Tensor& tensor) const {
+    for (int32_t axis = 0; axis < tensor.rank; ++axis) {
+      if (tensor.extents[axis].kind == kWhether && read<int32_t>(tensor.extents[axis].at) == 0) return false;
+    }
+    const Extent& last = tensor.extents[tensor.rank > 0 ? tensor.rank - 1 : 0];
+    if (last.kind == kIfEntry && last.other >= lengths_[last.at]) return false;
     return tensor.extents[0].kind != kRowsOfArg || reduction() >= 6;
   }
 
@@ -239,6 +245,7 @@ class Problem {
       case kNumber: return given.at;
       case kInt32: return int64_t{read<int32_t>(given.at)} + given.other;
       case kInt64: return read<int64_t>(given.at);
+      case kWhether: return read<int32_t>(given.at);
       case kProduct: return int64_t{read<int32_t>(given.at)} * read<int32_t>(given.other);
       case kBySquare: {
         const int64_t factor = read<int32_t>(given.other);
@@ -249,6 +256,7 @@ class Problem {
         const int32_t named = read<int32_t>(given.other);
         return named >= 0 && named < lengths_[given.at] ? entry(given.at, named) : -1;
       }
+      case kIfEntry: return given.other < lengths_[given.at] ? entry(given.at, given.other) : 0;
       case kArray:
         // Both are of int32, whose sum is no larger than an int64 holds.
         return entry(given.at, number) + (given.other >= 0 ? entry(given.other, number) : 0);
@@ -294,7 +302,9 @@ class Problem {
 
   bool check(int number, const Buffer& buffer) {
     const Tensor& tensor = layout_.tensors[number];
-    const Element element = tensor.element < 2 ? symbol_.elements[tensor.element] : Element{4, kS32};
+    const Element element = tensor.element < 2    ? symbol_.elements[tensor.element]
+                            : tensor.element == 2 ? Element{4, kS32}
+                                                  : Element{1, kU8};
     if (element.dtype != 0 ? buffer.dtype != element.dtype : item_bytes(buffer.dtype) != element.bytes) {
       return fail(failure_, kInvalidArgument, "%s: tensor %d has XLA's dtype %d", symbol_.name, number, buffer.dtype);
     }

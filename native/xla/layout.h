@@ -17,9 +17,11 @@ enum ExtentKind : uint8_t {
   kNumber,     // `at` itself
   kInt32,      // the scalar at `at`, plus `other`
   kInt64,
+  kWhether,    // the int32 at `at`, which is 0 or 1: with 0 there is no such tensor
   kProduct,    // of the int32 at `at` and the int32 at `other`
   kBySquare,   // of the int32 at `at` and the square of the int32 at `other`
   kEntry,      // of the host array number `at`: the entry that the int32 at `other` names
+  kIfEntry,    // of the host array number `at`: its entry number `other`; without one there is no such tensor
   kArray,      // each entry of the host array number `at`, plus that of the array number `other`, -1 for none
   kIndex,      // of segment_ex's index: num_segments (at `at`) + 1 offsets, or num_rows (at `other`) ids
   kRowsOfArg,  // of segment_ex's arg: num_segments (at `at`), where the reduction has one
@@ -34,10 +36,10 @@ struct Extent {
 struct Tensor {
   int16_t at;
   bool is_output;
-  int8_t element;  // 0 or 1: the symbol's; 2: int32
+  int8_t element;  // 0 or 1: the symbol's; 2: int32; 3: uint8
   int8_t strides;  // the number of the host array that has them, or -1
   int8_t rank;
-  Extent extents[4];
+  Extent extents[6];
 };
 
 struct HostArray {
@@ -51,7 +53,7 @@ struct HostArray {
 struct Options {
   int16_t at;  // -1 where there is none
   int16_t bytes;
-  int16_t value_at;
+  int16_t value_at;  // -1 where it has no such pointer
 };
 
 struct Layout {
@@ -61,7 +63,7 @@ struct Layout {
   int8_t num_tensors;
   HostArray arrays[5];
   Options options;
-  Tensor tensors[5];
+  Tensor tensors[10];
 };
 
 struct Symbol {

@@ -60,7 +60,7 @@ class CupyAdapter(Adapter):
         return array
 
     def join_boxes(self, boxes: Sequence[Any], dtype: str) -> Any:
-        rows = self._cupy.empty((sum(map(len, boxes)), 5), numpy_dtype(dtype))
+        rows = self._cupy.empty((sum(map(len, boxes)), 1 + boxes[0].shape[1]), numpy_dtype(dtype))
         return fill_boxes(rows, boxes)
 
     def current_stream(self, device: int) -> int:

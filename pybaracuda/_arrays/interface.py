@@ -98,7 +98,7 @@ def element_strides(name: str, shape: tuple[int, ...], byte_strides: Sequence[in
 
 
 def fill_boxes(rows: Any, boxes: Sequence[Any]) -> Any:
-    """Write each image's index and boxes into rows [K, 5] of a framework that assigns to slices, and answer these."""
+    """Write each image's index and boxes into rows of a framework that assigns to slices, and answer these."""
     start = 0
     for number, each in enumerate(boxes):
         rows[start : start + len(each), 0] = number
@@ -165,7 +165,7 @@ class Adapter:
         raise NotImplementedError
 
     def join_boxes(self, boxes: Sequence[Any], dtype: str) -> Any:
-        """Make one [K, 5] array out of one [L, 4] array per image, the image's index first, in f32 or f64."""
+        """Make one array of boxes out of one per image, the image's index first, in f32 or f64."""
         raise NotImplementedError
 
     def current_stream(self, device: int) -> int:

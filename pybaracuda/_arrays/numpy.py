@@ -71,7 +71,7 @@ class NumpyAdapter(Adapter):
         return target.array
 
     def join_boxes(self, boxes: Sequence[Any], dtype: str) -> Any:
-        rows = np.empty((sum(map(len, boxes)), 5), numpy_dtype(dtype))
+        rows = np.empty((sum(map(len, boxes)), 1 + boxes[0].shape[1]), numpy_dtype(dtype))
         with DefaultFloatEnvironment():
             return fill_boxes(rows, boxes)
 

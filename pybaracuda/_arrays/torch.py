@@ -123,7 +123,9 @@ class TorchAdapter(Adapter):
         return self._torch.nan_to_num_(array, nan=nan, posinf=inf, neginf=-inf)
 
     def join_boxes(self, boxes: Sequence[Any], dtype: str) -> Any:
-        rows = self._torch.empty((sum(map(len, boxes)), 5), dtype=self._dtypes[dtype], device=boxes[0].device)
+        rows = self._torch.empty(
+            (sum(map(len, boxes)), 1 + boxes[0].shape[1]), dtype=self._dtypes[dtype], device=boxes[0].device
+        )
         return fill_boxes(rows, [self._converted(each.detach(), dtype) for each in boxes])
 
     def current_stream(self, device: int) -> int:

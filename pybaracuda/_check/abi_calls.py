@@ -35,7 +35,7 @@ ELEMENT_CODES = {
     "f32": "f", "f64": "d", "f16": "H", "bf16": "H", "i32": "i", "i64": "q", "b8": "B", "b16": "H", "b32": "I",
     "b64": "Q",
 }  # fmt: skip
-C_ENTRIES: dict[str, Any] = {"i32": ctypes.c_int32, "i64": ctypes.c_int64}
+C_ENTRIES: dict[str, Any] = {"i32": ctypes.c_int32, "i64": ctypes.c_int64, "f32": ctypes.c_float}
 
 
 class Symbol(NamedTuple):
@@ -253,8 +253,9 @@ class Library:
     def prepared(self, symbol: Symbol, values: Mapping[str, Value], launch: Launch) -> Callable[[], int]:
         """The call, all numbers in their C types already: what Python converts depends on the thread's float mode."""
         arguments = self._arguments(symbol, values, launch.pointers, launch.options)
-        tail = (launch.workspace or None, launch.workspace_bytes, launch.stream or None)
-        return partial(self._function(symbol, "run"), *arguments, *tail)
+        workspace = (launch.workspace or None, launch.workspace_bytes)
+        ordered = symbol.operator.in_call_order(arguments, workspace)
+        return partial(self._function(symbol, "run"), *ordered, launch.stream or None)
 
     def run(self, symbol: Symbol, values: Mapping[str, Value], launch: Launch) -> int:
         return self.prepared(symbol, values, launch)()
@@ -283,7 +284,10 @@ class Library:
         options: OptionValues = PLAIN_OPTIONS,
     ) -> int:
         addresses = pointers or {tensor.name: 0 for tensor in symbol.tensors}
-        return int(self._function(symbol, "can_implement")(*self._arguments(symbol, values, addresses, options)))
+        arguments = self._arguments(symbol, values, addresses, options)
+        if symbol.operator.after_workspace:
+            arguments = symbol.operator.in_call_order(arguments, (None, 0))
+        return int(self._function(symbol, "can_implement")(*arguments))
 
     def workspace_size(self, symbol: Symbol, values: Mapping[str, Value], options: OptionValues = PLAIN_OPTIONS) -> int:
         return int(self._function(symbol, "workspace_size")(*self._arguments(symbol, values, None, options)))

@@ -84,6 +84,13 @@ def subnormal(seed: int, count: int, token: str, values: Values) -> Array:
     return patterns.view(np.uint8)
 
 
+def underflowing(seed: int, count: int, token: str, values: Values) -> Array:
+    """The subnormal number below 0, among negative zeros: weighed, it is a zero whose sign a sum may keep or not."""
+    sign = 1 << (8 * np.dtype(BIT_TYPES[token]).itemsize - 1)
+    patterns = [sign | int(each == 0) for each in integers(seed, count, 0, 2)]
+    return np.array(patterns, BIT_TYPES[token]).view(np.uint8)
+
+
 def _number(values: Values, name: str) -> int:
     found = values[name]
     assert isinstance(found, int)
@@ -115,12 +122,37 @@ def far_boxes(seed: int, count: int, token: str, values: Values) -> Array:
     return encoded(content.astype(np.float32).ravel(), token)
 
 
+def boxes_3d(seed: int, count: int, token: str, values: Values) -> Array:
+    """Boxes (volume, x1, y1, z1, x2, y2, z2) as those of two axes."""
+    rows = count // 7
+    scale = values["spatial_scale"]
+    assert isinstance(scale, float)
+    extents = np.array([_number(values, axis) for axis in ("w", "h", "d")]) / scale
+    content = np.empty((rows, 7))
+    content[:, 0] = integers(seed, rows, 0, _number(values, "n") - 1)
+    unit = numbers(seed ^ 1, rows * 6, "f32", 0.0, 1.0).reshape(rows, 6)
+    low, size = unit[:, :3] * 1.25 - 0.125, unit[:, 3:] * 0.75 - 0.09375
+    content[:, 1:4] = low * extents
+    content[:, 4:7] = (low + size) * extents
+    # Rounded to what both coordinate types hold: the f32 value is the definition for all variants.
+    return encoded(content.astype(np.float32).ravel(), token)
+
+
 _BAD_BOXES = [
     [-1, 1, 1, 5, 4], [-0.5, 1, 1, 5, 4], [1e30, 1, 1, 5, 4], [2.0**31, 1, 1, 5, 4], [math.nan, 1, 1, 5, 4],
     [0, math.nan, 1, 5, 4], [0, 1, -math.inf, 5, 4], [0, 1, 1, math.inf, 4], [0, -1e30, -1e30, 1e30, 1e30],
     [0, 1e30, 1e30, 2e30, 2e30], [0, -3e38, 0, 3e38, 4], [0, -1e10, -1e10, 5, 5], [0, 0, 0, 3e5, 5],
     [0, 5, 6, 1, 2], [0, 6, 1, 2, 5], [0, 3, 3, 3, 3], [0, 1e-40, 1e-40, 4, 4], [0.999, 1, 1, 2, 2],
 ]  # fmt: skip
+
+
+def bad_boxes_3d(seed: int, count: int, token: str, values: Values) -> Array:
+    """Good boxes with every kind of bad one between them; along z these are as along y."""
+    good = boxes_3d(seed, count, "f32", values).view(np.float32).reshape(-1, 7).copy()
+    rows = np.array(_BAD_BOXES, np.float32)[:, [0, 1, 2, 2, 3, 4, 4]]
+    for place, row in enumerate(rows):
+        good[(2 * place + 1) % len(good)] = row
+    return encoded(good.ravel(), token)
 
 
 def bad_boxes(seed: int, count: int, token: str, values: Values) -> Array:
@@ -134,6 +166,11 @@ def bad_boxes(seed: int, count: int, token: str, values: Values) -> Array:
 def positions(seed: int, count: int, token: str, values: Values) -> Array:
     """Coordinates in [-1.25, 1.25): some samples lie outside, wholly or by a part."""
     return encoded(numbers(seed, count, "f32", -1.25, 1.25), token)
+
+
+def far_positions(seed: int, count: int, token: str, values: Values) -> Array:
+    """Coordinates in [-5, 5): an image and its reflections on either side."""
+    return encoded(numbers(seed, count, "f32", -5.0, 5.0), token)
 
 
 def on_pixels(seed: int, count: int, token: str, values: Values) -> Array:
@@ -206,6 +243,19 @@ def whole_numbers(seed: int, count: int, token: str, values: Values) -> Array:
 def near_one(seed: int, count: int, token: str, values: Values) -> Array:
     """Factors whose products stay in range."""
     return encoded(numbers(seed, count, token, 0.9375, 1.0625), token)
+
+
+def unit(seed: int, count: int, token: str, values: Values) -> Array:
+    """Numbers in [0, 1)."""
+    return encoded(numbers(seed, count, token, 0.0, 1.0), token)
+
+
+def bad_samples(seed: int, count: int, token: str, values: Values) -> Array:
+    """Every second number is in [0, 1); the others are beyond, infinite or NaN."""
+    bad = np.array([1.0, 1.5, -0.25, -3.0, 2.0**15, -(2.0**15), math.inf, -math.inf, math.nan, -0.0])
+    content = numbers(seed, count, token, 0.0, 1.0).astype(np.float64)
+    content[::2] = bad[integers(seed ^ 1, count, 0, len(bad) - 1)][::2]
+    return encoded(content, token)
 
 
 def scales(seed: int, count: int, token: str, values: Values) -> Array:

@@ -12,11 +12,15 @@ try:
 except ImportError as error:
     raise ImportError(f"pybaracuda.jax needs JAX: pip install 'pybaracuda[jax]' ({error})") from error
 
+from ._averages import adaptive_avg_pool, avg_pool
+from ._deform import deform_conv2d, deform_im2col
 from ._handler import TARGET, TARGETS
 from ._images import affine_grid, grid_sample
+from ._interpolation import interpolate
+from ._maxima import adaptive_max_pool, fractional_max_pool, max_pool, max_unpool
 from ._pad import pad
 from ._pixel_shuffle import pixel_shuffle, pixel_unshuffle
-from ._pooling import roi_align, roi_pool
+from ._pooling import ps_roi_align, ps_roi_pool, roi_align, roi_align_3d, roi_align_levels, roi_pool
 from ._quantize import dequantize_per_channel
 from ._segments import (
     gather_csr,
@@ -30,18 +34,35 @@ from ._segments import (
     segment_softmax,
     segment_sum,
 )
+from ._suppression import batched_nms, nms, nms_sorted
 
 __all__ = [
     "TARGET",
     "TARGETS",
+    "adaptive_avg_pool",
+    "adaptive_max_pool",
     "affine_grid",
+    "avg_pool",
+    "batched_nms",
+    "deform_conv2d",
+    "deform_im2col",
     "dequantize_per_channel",
+    "fractional_max_pool",
     "gather_csr",
     "grid_sample",
+    "interpolate",
+    "max_pool",
+    "max_unpool",
+    "nms",
+    "nms_sorted",
     "pad",
     "pixel_shuffle",
     "pixel_unshuffle",
+    "ps_roi_align",
+    "ps_roi_pool",
     "roi_align",
+    "roi_align_3d",
+    "roi_align_levels",
     "roi_pool",
     "segment_csr",
     "segment_gather",

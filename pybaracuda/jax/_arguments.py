@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from .._abi import DTYPE_BYTES, HostArray, Options, Scalar, Tensor
+from .._abi import DTYPE_BYTES, HostArray, Options, Scalar, Tensor, Variant
 from .._kernel import NO_SCRATCH, Kernel
 
 __all__ = ["arguments_of", "symbol_of"]
@@ -45,7 +45,7 @@ def arguments_of(kernel: Kernel) -> Any:
             length = int(parameter.length) if parameter.length.isdecimal() else int(values[parameter.length])
             behind += _whole_words(bytes(values[parameter.name])[: length * DTYPE_BYTES[parameter.ctype]])
         elif isinstance(parameter, Options):
-            behind += _options(parameter, values[parameter.name], DTYPE_BYTES[variant.types["T"]])
+            behind += _options(parameter, values[parameter.name], variant)
         else:
             continue
         block[at : at + _WORD] = bytes(_WORD)
@@ -56,11 +56,13 @@ def _whole_words(content: bytes) -> bytes:
     return content + bytes(-len(content) % _WORD)
 
 
-def _options(parameter: Options, memory: Any, element_bytes: int) -> bytes:
-    """Answer a struct of options, which ends with its pointer to a value, and the value."""
+def _options(parameter: Options, memory: Any, variant: Variant) -> bytes:
+    """Answer a struct of options, and the value to which it ends with a pointer, if it has one."""
     content = ctypes.string_at(memory, struct.calcsize(parameter.format))
+    if not isinstance(parameter.fields[-1], HostArray):
+        return _whole_words(content) + bytes(_VALUE_BYTES)
     (address,) = struct.unpack_from("@P", content, len(content) - _WORD)
     if not address:
         return content + bytes(_VALUE_BYTES)
-    value = ctypes.string_at(address, element_bytes)
+    value = ctypes.string_at(address, DTYPE_BYTES[variant.types["T"]])
     return content[:-_WORD] + struct.pack("@P", _HAS_VALUE) + value.ljust(_VALUE_BYTES, b"\0")

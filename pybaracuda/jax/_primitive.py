@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from functools import cache, lru_cache, partial
 from math import prod
 from typing import Any
@@ -24,7 +25,7 @@ from ._handler import OWN_SCRATCH, TARGET, ffi
 from ._operation import Axes, KernelOperation, Operation, Spec
 from ._partition import assigned, mesh_axes, partitioned, specs_of
 
-__all__ = ["array_of", "call", "run", "spec_of"]
+__all__ = ["array_of", "call", "in_64_bits", "run", "spec_of"]
 
 # How many programs of one operator each are kept for calls outside of jit, and how many partitionings.
 _MOST_PROGRAMS = 1024
@@ -39,6 +40,25 @@ primitive.multiple_results = True
 def spec_of(array: Any) -> Spec:
     """Answer shape and dtype of an array or abstract value."""
     return tuple(array.shape), numpy_token(np.dtype(array.dtype))
+
+
+def in_64_bits() -> AbstractContextManager[Any]:
+    """What is made herein may have 64 bits, also in a program that has no other such numbers."""
+    if hasattr(jax, "enable_x64"):
+        context: AbstractContextManager[Any] = jax.enable_x64(True)
+    else:
+        from jax.experimental import enable_x64
+
+        context = enable_x64()
+    return context
+
+
+def _zeros(shape: tuple[int, ...], token: str) -> Any:
+    """Zeros, also of int64 in a program that has no other such numbers, where older JAXs have no constant of it."""
+    if token != "i64":
+        return jnp.zeros(shape, numpy_dtype(token))
+    with in_64_bits():
+        return jax.lax.convert_element_type(jnp.zeros(shape, jnp.int32), jnp.int64)
 
 
 def _inner_spec(batch: int, array: Any) -> Spec:
@@ -110,7 +130,8 @@ def _run_kernel(operation: KernelOperation, batch: int, platforms: Platforms, *o
     sizes = operands[0].shape[:batch]
     if 0 in sizes:
         # Of no problem none can be made.
-        return tuple(jnp.zeros((*sizes, *output.shape), numpy_dtype(output.given)) for output in prepared.outputs)
+        with in_64_bits():
+            return tuple(_zeros((*sizes, *output.shape), output.given) for output in prepared.outputs)
     if prepared.casts:
         operands = tuple(
             each if cast is None else each.astype(numpy_dtype(cast))
@@ -252,20 +273,24 @@ def _program(op: Operation, batch: int) -> Callable[..., Any]:
 
 
 def _implement(*operands: Any, op: Operation, batch: int) -> Any:
-    if jax.config.jax_disable_jit:
-        # One operator is a program all the same, as JAX's own are.
-        with jax.disable_jit(False):
-            return _program(op, batch)(*operands)
-    return _program(op, batch)(*operands)
+    # Indices of 64 bits that stand in no program stay as they are.
+    with in_64_bits():
+        if jax.config.jax_disable_jit:
+            # One operator is a program all the same, as JAX's own are.
+            with jax.disable_jit(False):
+                return _program(op, batch)(*operands)
+        return _program(op, batch)(*operands)
 
 
 def _batch(arrays: Sequence[Any], axes: Sequence[Any], *, op: Operation, batch: int) -> Any:
     pairs = list(zip(arrays, axes, strict=True))
     size = next(array.shape[axis] for array, axis in pairs if axis is not None)
-    first = [
-        jnp.broadcast_to(array, (size, *array.shape)) if axis is None else jnp.moveaxis(array, axis, 0)
-        for array, axis in pairs
-    ]
+    # Indices of 64 bits stay as they are; older JAXs make 32 of them here in a program that has no other such numbers.
+    with in_64_bits():
+        first = [
+            jnp.broadcast_to(array, (size, *array.shape)) if axis is None else jnp.moveaxis(array, axis, 0)
+            for array, axis in pairs
+        ]
     results = call(op, *first, batch=batch + 1)
     return results, [0] * len(results)
 

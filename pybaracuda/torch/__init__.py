@@ -16,14 +16,21 @@ except ModuleNotFoundError as error:
     # By this module's name: `python -m pybaracuda.torch` then says it in one line, without a traceback.
     raise ModuleNotFoundError("pybaracuda.torch needs PyTorch, which is not installed", name=__name__) from None
 
-from . import _images, _rows, geometric, scatter  # noqa: F401  (the first two enter their routes)
+from . import _images, _interpolation, _pooling, _rows, geometric, scatter  # noqa: F401  (the first four enter their routes)
 from ._bad_indices import check_indices
 from ._compile import decompositions
-from ._image_functions import affine_grid, grid_sample, roi_align, roi_pool
+from ._deform_function import deform_conv2d
+from ._grid_sample_function import grid_sample
+from ._image_functions import affine_grid, roi_align, roi_pool
 from ._installation import Installation, install, uninstall
+from ._interpolate_function import interpolate
+from ._levels_function import roi_align_levels
+from ._nms_functions import batched_nms, nms
 from ._pad_function import pad
+from ._ps_roi_functions import ps_roi_align, ps_roi_pool
 from ._quantize_function import dequantize_per_channel
 from ._report import Report, operators, report
+from ._roi_align_3d_function import roi_align_3d
 from ._segment_functions import (
     gather_csr,
     segment_csr,
@@ -42,17 +49,25 @@ __all__ = [
     "Installation",
     "Report",
     "affine_grid",
+    "batched_nms",
     "check_indices",
     "decompositions",
+    "deform_conv2d",
     "dequantize_per_channel",
     "gather_csr",
     "geometric",
     "grid_sample",
     "install",
+    "interpolate",
+    "nms",
     "operators",
     "pad",
+    "ps_roi_align",
+    "ps_roi_pool",
     "report",
     "roi_align",
+    "roi_align_3d",
+    "roi_align_levels",
     "roi_pool",
     "scatter",
     "segment_csr",

@@ -35,6 +35,9 @@ _lock = threading.RLock()
 _library: Any = None
 # What stood in inductor's table, by operator; None where nothing did.
 _saved: dict[Any, Any] = {}
+# The keys under which PyTorch has code of Python's that takes an overload apart, and what stood there.
+_COMPOSITE_KEYS = (torch._C.DispatchKey.CompositeImplicitAutograd, torch._C.DispatchKey.Autograd)
+_saved_kernels: dict[tuple[Any, Any], Callable[..., Any]] = {}
 
 
 def _overload(operator: str) -> Any:
@@ -80,7 +83,7 @@ def _opaque(operator: str) -> Any:
 def _compiled(route: Route) -> tuple[Any, Any] | None:
     """Answer the operator that a compiler sees and ours for it; None for what it may keep."""
     original = _overload(route.operator)
-    if not route.compiled or original is None or original._schema.is_mutable:
+    if not route.compiled or route.whole or original is None or original._schema.is_mutable:
         return None
     return original, _opaque(route.operator)
 
@@ -180,8 +183,39 @@ def decompositions(routes: Iterable[Route] | None = None) -> dict[Any, Callable[
     return found
 
 
+def _in_place_of(route: Route, answer: Callable[..., Any], before: Callable[..., Any]) -> Callable[..., Any]:
+    def call(*args: Any, **kwargs: Any) -> Any:
+        first = next((each for each in args if isinstance(each, torch.Tensor)), None)
+        if first is not None and first.device.type in route.devices:
+            found = answer(*args, **kwargs)
+            if found is not NotImplemented:
+                return found
+        return before(*args, **kwargs)
+
+    return call
+
+
+def _change_composites(routes: Iterable[Route]) -> None:
+    """Make what compilers call for composite overloads what it was, but for those of the routes."""
+    for (overload, key), before in _saved_kernels.items():
+        overload.py_kernels[key] = before
+        overload._dispatch_cache.clear()
+    _saved_kernels.clear()
+    for route in routes:
+        if route.composite is None:
+            continue
+        overload = _overload(route.composite[0])
+        kernels = getattr(overload, "py_kernels", {})
+        for key in _COMPOSITE_KEYS:
+            if key in kernels:
+                _saved_kernels[overload, key] = kernels[key]
+                kernels[key] = _in_place_of(route, route.composite[1], kernels[key])
+                overload._dispatch_cache.clear()
+
+
 def _change(table: Any, routes: Iterable[Route], kept: Iterable[Route]) -> None:
     """Make inductor's table what it was, but for the routes and the operators that are kept whole."""
+    _change_composites(routes)
     known = getattr(table, "decompositions", None)
     if known is None:
         return

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sampling and boxes on tensors, with gradients; what they compute is in the array functions.
+"""Boxes and affine grids on tensors, with gradients; what they compute is in the array functions.
 
 An operator that is linear and its adjoint are each other's derivatives, so those of every order exist.
 """
@@ -14,16 +14,14 @@ import torch
 from .._call import extent_pair
 from ..affine_grid import affine_grid as affine_grid_of
 from ..affine_grid import affine_grid_backward
-from ..grid_sample import grid_sample as sample
-from ..grid_sample import grid_sample_backward
 from ..roi_align import roi_align as align
-from ..roi_align import roi_align_backward
+from ..roi_align import roi_align_backward, roi_align_boxes_backward
 from ..roi_pool import roi_pool as pool
 from ..roi_pool import roi_pool_backward
 from ._opaque import Differentiable, define
 from ._segment_operators import gather_rows
 
-__all__ = ["affine_grid", "grid_sample", "roi_align", "roi_pool"]
+__all__ = ["affine_grid", "joined_boxes", "roi_align", "roi_pool"]
 
 
 def _run_roi_align(input: Any, boxes: Any, h: int, w: int, spatial_scale: float, ratio: int, aligned: bool) -> Any:
@@ -105,8 +103,69 @@ class _RoiAlignBackward(Differentiable):
         return _RoiAlign.apply(grad, boxes, *ctx.pooled, *ctx.options), None, None, None, None, None
 
 
-def _joined(boxes: Any | Sequence[Any], input: Any) -> Any:
-    """Answer one tensor of [K, 5] boxes: from those of each image, in float64 if one of them is, else in float32.
+def _run_roi_align_boxes_backward(
+    grad_output: Any, input: Any, boxes: Any, spatial_scale: float, ratio: int, aligned: bool
+) -> Any:
+    return roi_align_boxes_backward(grad_output, input, boxes, spatial_scale, ratio, aligned)
+
+
+def _fake_roi_align_boxes_backward(
+    grad_output: Any, input: Any, boxes: Any, spatial_scale: float, ratio: int, aligned: bool
+) -> Any:
+    wide = torch.float64 if grad_output.dtype == torch.float64 else torch.float32
+    return grad_output.new_empty(boxes.shape, dtype=wide)
+
+
+_roi_align_boxes_backward = define(
+    "roi_align_boxes_backward(Tensor grad_output, Tensor input, Tensor boxes, float spatial_scale, "
+    "int sampling_ratio, bool aligned) -> Tensor",
+    _run_roi_align_boxes_backward,
+    _fake_roi_align_boxes_backward,
+    lambda *args: _RoiAlignBoxesBackward.apply(*args),
+)
+
+
+class _RoiAlignOfBoxes(Differentiable):
+    """Linear in the input, and with a gradient of the boxes."""
+
+    @staticmethod
+    def forward(input: Any, boxes: Any, h: int, w: int, spatial_scale: float, ratio: int, aligned: bool) -> Any:
+        return _roi_align(input, boxes, h, w, spatial_scale, ratio, aligned)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        input, boxes, _, _, *ctx.options = inputs
+        ctx.save_for_backward(input, boxes)
+
+    @staticmethod
+    def backward(ctx: Any, grad_output: Any) -> Any:
+        input, boxes = ctx.saved_tensors
+        of_input = of_boxes = None
+        if ctx.needs_input_grad[0]:
+            of_input = _RoiAlignBackward.apply(grad_output, boxes, tuple(input.shape), *ctx.options)
+        if ctx.needs_input_grad[1]:
+            of_boxes = _RoiAlignBoxesBackward.apply(grad_output, input, boxes, *ctx.options).to(boxes.dtype)
+        return of_input, of_boxes, None, None, None, None, None
+
+
+class _RoiAlignBoxesBackward(Differentiable):
+    """The gradient of the boxes, which ends here."""
+
+    @staticmethod
+    def forward(grad_output: Any, input: Any, boxes: Any, spatial_scale: float, ratio: int, aligned: bool) -> Any:
+        return _roi_align_boxes_backward(grad_output, input, boxes, spatial_scale, ratio, aligned)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        pass
+
+    @staticmethod
+    def backward(ctx: Any, grad: Any) -> Any:
+        raise NotImplementedError("roi_align has no second derivative through the gradient of its boxes")
+
+
+def joined_boxes(boxes: Any | Sequence[Any], input: Any, corners: int = 4, *, detached: bool = True) -> Any:
+    """Answer one tensor of boxes: from those of each image, in float64 if one of them is, else in float32.
 
     One tensor stays as it is.
     """
@@ -116,13 +175,13 @@ def _joined(boxes: Any | Sequence[Any], input: Any) -> Any:
     if len(boxes) > input.shape[0]:
         raise ValueError(f"boxes holds {len(boxes)} tensors; input has {input.shape[0]} images")
     for number, each in enumerate(boxes):
-        if each.dim() != 2 or each.shape[1] != 4:
-            raise ValueError(f"boxes[{number}] has shape {tuple(each.shape)}; wanted [L, 4]")
+        if each.dim() != 2 or each.shape[1] != corners:
+            raise ValueError(f"boxes[{number}] has shape {tuple(each.shape)}; wanted [L, {corners}]")
     if not boxes:
-        return input.new_empty((0, 5), dtype=torch.float64 if input.dtype == torch.float64 else torch.float32)
+        return input.new_empty((0, 1 + corners), dtype=torch.float64 if input.dtype == torch.float64 else torch.float32)
     # In 16 bits an image's index would be rounded from 257 images on.
     dtype = torch.float64 if any(each.dtype == torch.float64 for each in boxes) else torch.float32
-    rows = [each.detach().to(dtype) for each in boxes]
+    rows = [(each.detach() if detached else each).to(dtype) for each in boxes]
     return torch.cat(
         [torch.cat([each.new_full((each.shape[0], 1), number), each], 1) for number, each in enumerate(rows)]
     )
@@ -135,6 +194,8 @@ def roi_align(
     spatial_scale: float = 1.0,
     sampling_ratio: int = -1,
     aligned: bool = False,
+    *,
+    boxes_gradient: bool = False,
 ) -> Any:
     """Average bilinear samples in every bin of every box, as ``torchvision.ops.roi_align`` does.
 
@@ -149,6 +210,8 @@ def roi_align(
         Bins along y and x.
     spatial_scale, sampling_ratio, aligned
         As ``pybaracuda.roi_align`` has them.
+    boxes_gradient : bool
+        Whether boxes that require a gradient get one; torchvision's never do.
 
     Returns
     -------
@@ -162,11 +225,15 @@ def roi_align(
 
     Notes
     -----
-    Linear in the input, so derivatives of every order exist; boxes have none, as in torchvision. The gradient is that
-    of ``pybaracuda.roi_align_backward``, bit for bit: the same bits on every run, thread count, GPU and backend.
+    Linear in the input, so derivatives of every order exist. The gradient is that of ``pybaracuda.roi_align_backward``
+    and, of the boxes, ``pybaracuda.roi_align_boxes_backward``, which has no further derivative: bit for bit, the same
+    on every run, thread count, GPU and backend.
     """
     pooled = extent_pair("output_size", output_size)
-    return _RoiAlign.apply(input, _joined(boxes, input), *pooled, spatial_scale, sampling_ratio, aligned)
+    if boxes_gradient:
+        rows = joined_boxes(boxes, input, detached=False)
+        return _RoiAlignOfBoxes.apply(input, rows, *pooled, spatial_scale, sampling_ratio, aligned)
+    return _RoiAlign.apply(input, joined_boxes(boxes, input), *pooled, spatial_scale, sampling_ratio, aligned)
 
 
 def _run_roi_pool(input: Any, boxes: Any, h: int, w: int, spatial_scale: float) -> Any:
@@ -291,127 +358,8 @@ def roi_pool(
     thread count, GPU and backend.
     """
     pooled = extent_pair("output_size", output_size)
-    output, argmax = _RoiPool.apply(input, _joined(boxes, input), *pooled, spatial_scale)
+    output, argmax = _RoiPool.apply(input, joined_boxes(boxes, input), *pooled, spatial_scale)
     return (output, argmax) if return_argmax else output
-
-
-def _run_grid_sample(input: Any, grid: Any, mode: str, padding_mode: str, align_corners: bool) -> Any:
-    return sample(input, grid, mode, padding_mode, align_corners)
-
-
-def _fake_grid_sample(input: Any, grid: Any, mode: str, padding_mode: str, align_corners: bool) -> Any:
-    return input.new_empty((*input.shape[:2], *grid.shape[1:3]))
-
-
-_grid_sample = define(
-    "grid_sample(Tensor input, Tensor grid, str mode, str padding_mode, bool align_corners) -> Tensor",
-    _run_grid_sample,
-    _fake_grid_sample,
-    lambda *args: _GridSample.apply(*args),
-)
-
-
-def _run_grid_sample_backward(
-    grad_output: Any, input: Any, grid: Any, mode: str, padding_mode: str, align_corners: bool
-) -> Any:
-    return grid_sample_backward(grad_output, input, grid, mode, padding_mode, align_corners)
-
-
-def _fake_grid_sample_backward(
-    grad_output: Any, input: Any, grid: Any, mode: str, padding_mode: str, align_corners: bool
-) -> Any:
-    return tuple(torch.empty_like(each, memory_format=torch.contiguous_format) for each in (input, grid))
-
-
-_grid_sample_backward = define(
-    "grid_sample_backward(Tensor grad_output, Tensor input, Tensor grid, str mode, str padding_mode, "
-    "bool align_corners) -> (Tensor, Tensor)",
-    _run_grid_sample_backward,
-    _fake_grid_sample_backward,
-    lambda *args: _GridSampleBackward.apply(*args),
-)
-
-
-class _GridSample(Differentiable):
-    """Linear in the input, not in the grid."""
-
-    @staticmethod
-    def forward(input: Any, grid: Any, mode: str, padding_mode: str, align_corners: bool) -> Any:
-        return _grid_sample(input, grid, mode, padding_mode, align_corners)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-        input, grid, *ctx.options = inputs
-        ctx.save_for_backward(input, grid)
-
-    @staticmethod
-    def backward(ctx: Any, grad_output: Any) -> Any:
-        of_input, of_grid = _GridSampleBackward.apply(grad_output, *ctx.saved_tensors, *ctx.options)
-        return of_input, of_grid, None, None, None
-
-
-class _GridSampleBackward(Differentiable):
-    """Both gradients."""
-
-    @staticmethod
-    def forward(grad_output: Any, input: Any, grid: Any, mode: str, padding_mode: str, align_corners: bool) -> Any:
-        return _grid_sample_backward(grad_output, input, grid, mode, padding_mode, align_corners)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-        ctx.save_for_backward(*inputs[:3])
-
-    @staticmethod
-    def backward(ctx: Any, of_input: Any, of_grid: Any) -> Any:
-        if torch.__version__ < (2, 13):
-            raise NotImplementedError("the second derivative of grid_sample needs PyTorch 2.13 or newer")
-        given = ctx.saved_tensors
-        wide = torch.float64 if given[0].dtype == torch.float64 else torch.float32
-
-        def gradients(grad_output: Any, input: Any, grid: Any) -> Any:
-            return torch.ops.aten.grid_sampler_2d_backward(grad_output, input, grid, 0, 0, False, [True, True])
-
-        _, pull = torch.func.vjp(gradients, *(each.to(wide) for each in given))
-        found = pull((of_input.to(wide), of_grid.to(wide)))
-        return *(each.to(like.dtype) for each, like in zip(found, given, strict=True)), None, None, None
-
-
-def grid_sample(
-    input: Any, grid: Any, mode: str = "bilinear", padding_mode: str = "zeros", align_corners: bool = False
-) -> Any:
-    """Sample images at a grid of positions, as ``torch.nn.functional.grid_sample`` does.
-
-    Parameters
-    ----------
-    input : Tensor, [N, C, H, W]
-        Images in float32, float64, float16 or bfloat16.
-    grid : Tensor, [N, oh, ow, 2]
-        Positions (x, y) in [-1, 1], where -1 and 1 are the outer edges of the corner pixels. float64 for float64 input,
-        else float32; narrower floats are widened by a copy.
-    mode : {"bilinear"}
-    padding_mode : {"zeros"}
-    align_corners : {False}
-        Other values that torch has raise UnsupportedError.
-
-    Returns
-    -------
-    Tensor, [N, C, oh, ow]
-        Of the input's dtype and device.
-
-    Raises
-    ------
-    UnsupportedError, TypeError, ValueError
-        As ``pybaracuda.grid_sample``.
-    NotImplementedError
-        For a second derivative with a PyTorch before 2.13, which has no formula for it.
-
-    Notes
-    -----
-    The gradients are those of ``pybaracuda.grid_sample_backward``, bit for bit: the same bits on every run, thread
-    count, GPU and backend. The second derivatives are PyTorch's own, of ``aten::grid_sampler_2d_backward``: on CUDA
-    they add with atomics.
-    """
-    return _GridSample.apply(input, grid, mode, padding_mode, align_corners)
 
 
 def _run_affine_grid(theta: Any, size: Sequence[int], align_corners: bool) -> Any:
@@ -483,20 +431,21 @@ def affine_grid(theta: Any, size: Sequence[int], align_corners: bool = False) ->
 
     Parameters
     ----------
-    theta : Tensor, [N, 2, 3]
+    theta : Tensor, [N, 2, 3] or [N, 3, 4]
         Affine maps in float32 or float64; float16 and bfloat16 are widened to float32 by a copy.
-    size : (int, int, int, int)
-        Shape (N, C, H, W) of the image to sample; C does not matter.
-    align_corners : {False}
+    size : sequence of 4 or 5 int
+        Shape (N, C, H, W) of the image or (N, C, D, H, W) of the volume to sample; C does not matter.
+    align_corners : bool
+        Whether -1 and 1 are the centres of the outermost samples or, as by default, their outer edges.
 
     Returns
     -------
-    Tensor, [N, H, W, 2]
-        Positions (x, y) in theta's dtype and on its device.
+    Tensor, [N, H, W, 2] or [N, D, H, W, 3]
+        Positions (x, y) or (x, y, z) in theta's dtype and on its device.
 
     Raises
     ------
-    UnsupportedError, TypeError, ValueError
+    TypeError, ValueError
         As ``pybaracuda.affine_grid``.
 
     Notes

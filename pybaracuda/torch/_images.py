@@ -13,6 +13,7 @@ from ..grid_sample import grid_sample, grid_sample_backward
 from ..pad import pad, pad_backward
 from ..roi_align import roi_align, roi_align_backward
 from ..roi_pool import roi_pool, roi_pool_backward
+from ._nms_functions import kept_indices
 from ._route import of_floats, route
 
 __all__: list[str] = []
@@ -26,51 +27,69 @@ def _wide(coordinates: Any) -> Any:
     return coordinates if wide is None else coordinates.to(wide)
 
 
-def _grid_refusal(input: Any, grid: Any, interpolation: int, padding: int, align_corners: bool) -> str:
-    if interpolation or padding or align_corners:
-        return "a mode other than bilinear, zeros, align_corners=False"
-    if input.dim() != 4 or grid.dim() != 4 or grid.shape[3] != 2 or grid.shape[0] != input.shape[0]:
-        return "shapes that do not fit"
-    return of_floats(input, grid) or ("an empty tensor" if not input.numel() or not grid.numel() else "")
+# By PyTorch's numbers.
+_MODES, _PADDING_MODES = ("bilinear", "nearest", "bicubic"), ("zeros", "border", "reflection")
 
 
-_GRID = "bilinear, zeros outside, align_corners=False; float32, float64, float16, bfloat16"
+def _rule(interpolation: int, padding: int, align_corners: bool) -> tuple[str, str, bool]:
+    return _MODES[interpolation], _PADDING_MODES[padding], align_corners
 
 
-@route("aten::grid_sampler_2d", _grid_refusal, _GRID)
-def _grid_sampler_2d(input: Any, grid: Any, interpolation: int, padding: int, align_corners: bool) -> Any:
-    return grid_sample(input, _wide(grid))
-
-
-def _grid_backward_refusal(
-    grad_output: Any, input: Any, grid: Any, interpolation: int, padding: int, align_corners: bool, output_mask: Any
-) -> str:
-    found = _grid_refusal(input, grid, interpolation, padding, align_corners) or of_floats(input, grad_output)
-    return found or ("" if tuple(grad_output.shape) == _sampled(input, grid) else "shapes that do not fit")
+_GRID = {
+    2: "any mode, padding_mode and align_corners; float32, float64, float16, bfloat16",
+    3: "any mode, padding_mode and align_corners; float32, float64, float16, bfloat16",
+}
 
 
 def _sampled(input: Any, grid: Any) -> tuple[int, ...]:
-    return (input.shape[0], input.shape[1], grid.shape[1], grid.shape[2])
+    return (*input.shape[:2], *grid.shape[1:-1])
 
 
-@route("aten::grid_sampler_2d_backward", _grid_backward_refusal, _GRID, group="grid_sampler_2d")
-def _grid_sampler_2d_backward(
-    grad_output: Any,
-    input: Any,
-    grid: Any,
-    interpolation: int,
-    padding: int,
-    align_corners: bool,
-    output_mask: Sequence[bool],
-) -> tuple[Any, Any]:
-    of_input, of_grid = grid_sample_backward(grad_output, input, _wide(grid))
-    # PyTorch's kernel answers the second whether it is wanted or not, and its batching rule relies on that.
-    return (of_input if output_mask[0] else None, of_grid.to(grid.dtype))
+def _enter_grid(axes: int) -> None:
+    name, rank = f"grid_sampler_{axes}d", axes + 2
+
+    def refusal(input: Any, grid: Any, interpolation: int, padding: int, align_corners: bool) -> str:
+        modes = len(_MODES) if axes == 2 else len(_MODES) - 1  # volumes have no bicubic samples
+        if not 0 <= interpolation < modes or not 0 <= padding < len(_PADDING_MODES):
+            return "another mode"
+        if input.dim() != rank or grid.dim() != rank or grid.shape[-1] != axes or grid.shape[0] != input.shape[0]:
+            return "shapes that do not fit"
+        return of_floats(input, grid) or ("an empty tensor" if not input.numel() or not grid.numel() else "")
+
+    def forward(input: Any, grid: Any, interpolation: int, padding: int, align_corners: bool) -> Any:
+        return grid_sample(input, _wide(grid), *_rule(interpolation, padding, align_corners))
+
+    def backward_refusal(
+        grad_output: Any, input: Any, grid: Any, interpolation: int, padding: int, align_corners: bool, output_mask: Any
+    ) -> str:
+        found = refusal(input, grid, interpolation, padding, align_corners) or of_floats(input, grad_output)
+        return found or ("" if tuple(grad_output.shape) == _sampled(input, grid) else "shapes that do not fit")
+
+    def backward(
+        grad_output: Any,
+        input: Any,
+        grid: Any,
+        interpolation: int,
+        padding: int,
+        align_corners: bool,
+        output_mask: Sequence[bool],
+    ) -> tuple[Any, Any]:
+        # PyTorch's kernel answers the second whether it is wanted or not, and its batching rule relies on that.
+        rule = _rule(interpolation, padding, align_corners)
+        of_input, of_grid = grid_sample_backward(grad_output, input, _wide(grid), *rule, (bool(output_mask[0]), True))
+        return of_input, of_grid.to(grid.dtype)
+
+    route(f"aten::{name}", refusal, _GRID[axes])(forward)
+    route(f"aten::{name}_backward", backward_refusal, _GRID[axes], group=name)(backward)
+
+
+for _axes in (2, 3):
+    _enter_grid(_axes)
 
 
 def _affine_refusal(grad: Any, size: Sequence[int], align_corners: bool) -> str:
-    if align_corners or len(size) != 4:
-        return "align_corners=True or volumes"
+    if len(size) not in (4, 5):
+        return "sizes that do not fit"
     if grad.dtype not in (torch.float32, torch.float64):
         return f"dtype {grad.dtype}"
     return "an empty tensor" if not grad.numel() else ""
@@ -79,10 +98,10 @@ def _affine_refusal(grad: Any, size: Sequence[int], align_corners: bool) -> str:
 @route(
     "aten::affine_grid_generator_backward",
     _affine_refusal,
-    "two dimensions, align_corners=False; float32, float64",
+    "float32, float64",
 )
 def _affine_grid_generator_backward(grad: Any, size: Sequence[int], align_corners: bool) -> Any:
-    return affine_grid_backward(grad, tuple(size))
+    return affine_grid_backward(grad, tuple(size), align_corners)
 
 
 def _roi_refusal(values: Any, rois: Any, *rest: Any) -> str:
@@ -152,6 +171,18 @@ def _roi_pool_backward(
     width: int,
 ) -> Any:
     return roi_pool_backward(grad, _wide(rois), argmax, (batch_size, channels, height, width))
+
+
+def _nms_refusal(dets: Any, scores: Any, iou_threshold: float) -> str:
+    if dets.dim() != 2 or dets.shape[1] != 4 or scores.dim() != 1 or scores.shape[0] != dets.shape[0]:
+        return "shapes that do not fit"
+    return of_floats(dets, scores) or ("an empty tensor" if not dets.numel() else "")
+
+
+# How many boxes are kept decides the result's shape, for which the host has to wait.
+@route("torchvision::nms", _nms_refusal, _ROI, whole=True)
+def _nms(dets: Any, scores: Any, iou_threshold: float) -> Any:
+    return kept_indices(dets, scores, None, iou_threshold)
 
 
 def _split(pads: Sequence[int], rank: int) -> tuple[tuple[int, ...], tuple[int, ...]]:

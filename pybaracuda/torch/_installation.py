@@ -204,7 +204,7 @@ class Installation:
                     _active[key] = _Override(route, device)
                 _active[key].hold(self._native)
                 self.keys.append(key)
-        _diversions.intercept({route.group for route, _ in self._routes})
+        _diversions.intercept({route.group for route, _ in self._routes}, _account)
 
     def remove(self) -> None:
         """Take it away; what another installation holds stays. A second time does nothing."""
@@ -225,6 +225,12 @@ class Installation:
         if not _installations:
             forget_import(_LATE)
             _diversions.restore()
+
+
+def _account(function: str, device: str) -> _Count | None:
+    """Count calls of a function that stands before torchvision's roi_align, where that is taken over."""
+    override = _active.get(("torchvision::roi_align", device))
+    return _counts.setdefault((function, device), _Count()) if override is not None and override.is_held else None
 
 
 def _complete() -> None:

@@ -10,14 +10,30 @@ from typing import Any
 
 import torch
 
-__all__ = ["ANOTHER_AXIS", "CPU_ALWAYS", "ROUTES", "SIXTEEN_BITS", "SLOW_ON_CPU", "Route", "of_floats", "route"]
+__all__ = [
+    "ANOTHER_AXIS",
+    "CHANNELS_LAST",
+    "CPU_ALWAYS",
+    "FEW_ELEMENTS",
+    "ROUTES",
+    "SIXTEEN_BITS",
+    "SLOW_ON_CPU",
+    "Route",
+    "of_floats",
+    "route",
+]
 
 # On the CPU a call is ours where PyTorch's own kernel is not faster; with this it always is, for the bits of a GPU.
 CPU_ALWAYS = os.environ.get("PYBARACUDA_TORCH_CPU") == "always"
 
 # Why PyTorch's own kernel is faster there. A compiled program calls that kernel, too: a compiler's own code would have
 # other bits than the eager program.
-ANOTHER_AXIS, SIXTEEN_BITS = SLOW_ON_CPU = ("another axis than the first on the CPU", "16 bits on the CPU")
+ANOTHER_AXIS, SIXTEEN_BITS, CHANNELS_LAST, FEW_ELEMENTS = SLOW_ON_CPU = (
+    "another axis than the first on the CPU",
+    "16 bits on the CPU",
+    "channels last on the CPU",
+    "few elements on the CPU",
+)
 
 # Every route, by the operator's name.
 ROUTES: dict[str, Route] = {}
@@ -46,6 +62,11 @@ class Route:
         Where: on a CPU only if ours is not slower there.
     compiled : bool
         Whether compiled programs take it, too. What only moves elements has the same bits in a compiler's own code.
+    whole : bool
+        Whether compilers have no code of their own for the operator: a compiled program then calls it, and so ours.
+    composite : (str, callable), optional
+        An overload that calls the operator, and that compilers take apart before they would see it; and what answers
+        in its place by operators of ours, or NotImplemented.
     """
 
     operator: str
@@ -55,6 +76,8 @@ class Route:
     conditions: str
     devices: Sequence[str]
     compiled: bool
+    whole: bool
+    composite: tuple[str, Callable[..., Any]] | None = field(default=None, repr=False)
 
     @property
     def namespace(self) -> str:
@@ -75,13 +98,15 @@ def route(
     group: str | None = None,
     devices: Sequence[str] = ("cpu", "cuda"),
     compiled: bool = True,
+    whole: bool = False,
+    composite: tuple[str, Callable[..., Any]] | None = None,
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Enter the decorated function as the run of an operator's route."""
 
     def enter(run: Callable[..., Any]) -> Callable[..., Any]:
         name = operator.partition("::")[2].partition(".")[0]
         places = ("cpu", "cuda") if CPU_ALWAYS else tuple(devices)
-        ROUTES[operator] = Route(operator, group or name, refusal, run, conditions, places, compiled)
+        ROUTES[operator] = Route(operator, group or name, refusal, run, conditions, places, compiled, whole, composite)
         return run
 
     return enter

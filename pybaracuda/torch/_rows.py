@@ -46,7 +46,7 @@ def _is_readable(index: Any) -> bool:
     return index.device.type == "cpu" and type(index) is torch.Tensor
 
 
-def _in_range(index: Any, extent: int) -> bool:
+def in_range(index: Any, extent: int) -> bool:
     """Tell whether every entry names a row, as far as that can be seen: on the CPU, where PyTorch looks, too."""
     if not _is_readable(index) or not index.numel():
         return True
@@ -128,7 +128,7 @@ def _index_add_refusal(self: Any, dim: int, index: Any, source: Any, *, alpha: A
     if isinstance(alpha, float) and not self.dtype.is_floating_point:
         return "alpha of another type"
     refused = _refused(self, index, source) or _slow_on_cpu(self, axis)
-    return refused or ("" if _in_range(index, self.shape[axis]) else "an index out of range")
+    return refused or ("" if in_range(index, self.shape[axis]) else "an index out of range")
 
 
 @route("aten::index_add", _index_add_refusal, _ADDED)
@@ -179,7 +179,7 @@ def _scatter_refusal(self: Any, dim: int, index: Any, src: Any) -> str:
     ids = _row_index(index, axis)
     if ids is None:
         return "an index that differs by element"
-    return "" if _in_range(ids, self.shape[axis]) else "an index out of range"
+    return "" if in_range(ids, self.shape[axis]) else "an index out of range"
 
 
 def _rows_of(index: Any, src: Any) -> Any:
@@ -286,7 +286,7 @@ def _index_put_refusal(
     ):
         return "shapes that do not fit"
     extent = self.shape[axis]
-    return "" if _in_range(index + extent * (index < 0), extent) else "an index out of range"
+    return "" if in_range(index + extent * (index < 0), extent) else "an index out of range"
 
 
 _PUT = f"accumulate=True, one index, of any rank; {_BY_ROWS}"
@@ -325,7 +325,7 @@ def _embedding_refusal(
         return f"an index of {indices.dtype}"
     if not grad_output.numel() or not num_weights:
         return "an empty tensor"
-    return of_floats(grad_output) or ("" if _in_range(indices, num_weights) else "an index out of range")
+    return of_floats(grad_output) or ("" if in_range(indices, num_weights) else "an index out of range")
 
 
 @route(

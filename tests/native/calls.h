@@ -5,6 +5,7 @@
 
 #include <baracuda_kernels.h>
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -177,6 +178,38 @@ class Table {
     }
   }
 
+  // One map and as many as there may be, maps of one pixel and of none.
+  struct LevelsProblem {
+    int32_t n, c, rois, pooled_h, pooled_w, ratio, aligned, k_min;
+    std::vector<int32_t> heights, widths;
+  };
+  template <class Run, class Size>
+  void roi_align_levels(const Symbol& symbol, Run* run, Size* size) {
+    static const std::vector<LevelsProblem> problems = {
+        {2, 3, 9, 2, 3, 2, 0, 2, {7, 4, 2}, {9, 5, 3}},
+        {1, 17, 30, 3, 2, 0, 1, -2, {9, 5, 3, 2, 1, 1, 1, 1}, {65, 33, 17, 9, 5, 3, 2, 1}},
+        {1, 2, 130, 2, 2, 1, 1, 0, {16}, {16}},
+        {2, 2, 5, 2, 2, 2, 0, 2, {0, 3}, {5, 3}},
+        {2, 2, 0, 2, 2, 2, 0, 2, {5, 3}, {5, 3}},
+        {0, 2, 3, 2, 2, 2, 0, 2, {5, 3}, {5, 3}},
+    };
+    static const LevelsProblem large = {2, 33, 300, 7, 7, 2, 0, 2, {70, 35, 18, 9}, {130, 65, 33, 17}};
+    static const std::vector<float> scales = {0.25f, 0.125f, 0.0625f, -0.5f, 1.0f, 2.0f, 0.0f, 1.0f};
+    const auto add_one = [&](const LevelsProblem& p) {
+      Extents extents = {{"n", p.n}, {"c", p.c}, {"num_rois", p.rois}, {"pooled_h", p.pooled_h},
+                         {"pooled_w", p.pooled_w}};
+      for (size_t level = 0; level < 8; ++level) {
+        const std::string number = std::to_string(level), of_level = "[" + number + "]ifnum_levels>" + number + "else0";
+        extents["heights" + of_level] = level < p.heights.size() ? p.heights[level] : 0;
+        extents["widths" + of_level] = level < p.widths.size() ? p.widths[level] : 0;
+      }
+      add(symbol, extents, run, size, static_cast<int32_t>(p.heights.size()), p.n, p.c, p.heights.data(),
+          p.widths.data(), scales.data(), p.rois, p.pooled_h, p.pooled_w, p.ratio, p.aligned, p.k_min, 4, 16.0f);
+    };
+    for (const LevelsProblem& p : problems) add_one(p);
+    if (sizes_ == Sizes::kLargeToo) add_one(large);
+  }
+
   struct GridProblem {
     int32_t n, c, input_h, input_w, output_h, output_w;
   };
@@ -193,8 +226,52 @@ class Table {
                                {"input_w", p.input_w},
                                {"output_h", p.output_h},
                                {"output_w", p.output_w}};
-      add(symbol, extents, run, size, p.n, p.c, p.input_h, p.input_w, p.output_h, p.output_w);
+      if constexpr (std::is_invocable_v<Size, int32_t, int32_t, int32_t, int32_t, int32_t, int32_t>) {
+        add(symbol, extents, run, size, p.n, p.c, p.input_h, p.input_w, p.output_h, p.output_w);
+      } else {
+        for (const baracuda_kernels_grid_sample_options& options : grid_sample_options()) {
+          if (options.padding_mode != 0 && (p.input_h == 0 || p.input_w == 0)) continue;
+          Extents given = extents;
+          given["nifgradients!=2else0"] = options.gradients != 2 ? p.n : 0;
+          given["nifgradients!=1else0"] = options.gradients != 1 ? p.n : 0;
+          add(symbol, given, run, size, p.n, p.c, p.input_h, p.input_w, p.output_h, p.output_w, &options);
+        }
+      }
     }
+  }
+  // Every mode, every padding, both ways to align and each gradient: mode, padding, align_corners, gradients.
+  template <class Run, class Size>
+  void grid_sample_3d(const Symbol& symbol, Run* run, Size* size) {
+    // n, c, then depth, height and width of the input and of the output.
+    using VolumeProblem = std::array<int32_t, 8>;
+    const std::vector<VolumeProblem> problems = {
+        {2, 3, 2, 4, 5, 2, 3, 2}, {1, 65, 3, 3, 2, 2, 20, 7}, {1, 2, 5, 9, 17, 6, 7, 8}, {1, 1, 1, 1, 1, 3, 10, 30},
+        {2, 2, 0, 3, 3, 3, 3, 3}, {2, 0, 3, 3, 3, 3, 3, 3},   {0, 2, 3, 3, 3, 3, 3, 3}, {2, 2, 3, 3, 3, 0, 3, 3},
+    };
+    for (const VolumeProblem& p : with_large(problems, VolumeProblem{1, 20, 12, 20, 30, 14, 22, 26})) {
+      for (const baracuda_kernels_grid_sample_options& options : grid_sample_options()) {
+        if (options.padding_mode != 0 && (p[2] == 0 || p[3] == 0 || p[4] == 0)) continue;
+        const Extents extents = {{"n", p[0]},
+                                 {"c", p[1]},
+                                 {"input_d", p[2]},
+                                 {"input_h", p[3]},
+                                 {"input_w", p[4]},
+                                 {"output_d", p[5]},
+                                 {"output_h", p[6]},
+                                 {"output_w", p[7]},
+                                 {"nifgradients!=2else0", options.gradients != 2 ? p[0] : 0},
+                                 {"nifgradients!=1else0", options.gradients != 1 ? p[0] : 0}};
+        add(symbol, extents, run, size, p[0], p[1], p[2], p[3], p[4], p[5], p[6], p[7], &options);
+      }
+    }
+  }
+
+  static const std::vector<baracuda_kernels_grid_sample_options>& grid_sample_options() {
+    constexpr size_t kSize = sizeof(baracuda_kernels_grid_sample_options);
+    static const std::vector<baracuda_kernels_grid_sample_options> found = {
+        {kSize, 0, 0, 0, 0}, {kSize, 0, 1, 0, 0}, {kSize, 0, 2, 1, 0}, {kSize, 0, 2, 0, 2},
+        {kSize, 0, 0, 1, 1}, {kSize, 1, 0, 0, 0}, {kSize, 1, 1, 1, 1}, {kSize, 1, 2, 0, 2}};
+    return found;
   }
 
   template <class Run, class Size>
@@ -202,7 +279,26 @@ class Table {
     const std::vector<Shape> problems = {{2, 3, 4},     {1, 33, 17}, {3, 1, 1}, {1, 128, 512},
                                          {0, 3, 3},     {2, 0, 3},   {2, 3, 0}};
     for (const Shape& p : with_large(problems, {3, 300, 400})) {
-      add(symbol, {{"n", p[0]}, {"output_h", p[1]}, {"output_w", p[2]}}, run, size, p[0], p[1], p[2]);
+      const Extents extents = {{"n", p[0]}, {"output_h", p[1]}, {"output_w", p[2]}};
+      if constexpr (std::is_invocable_v<Size, int32_t, int32_t, int32_t>) {
+        add(symbol, extents, run, size, p[0], p[1], p[2]);
+      } else {
+        using Options = baracuda_kernels_affine_grid_options;
+        static const Options options[] = {{sizeof(Options), 0}, {sizeof(Options), 1}};
+        for (const Options& each : options) add(symbol, extents, run, size, p[0], p[1], p[2], &each);
+      }
+    }
+  }
+
+  template <class Run, class Size>
+  void affine_grid_3d(const Symbol& symbol, Run* run, Size* size) {
+    using Options = baracuda_kernels_affine_grid_options;
+    static const Options options[] = {{sizeof(Options), 0}, {sizeof(Options), 1}};
+    const std::vector<Shape> problems = {{2, 2, 3, 4},  {1, 3, 11, 17}, {3, 1, 1, 1}, {1, 16, 64, 64},
+                                         {0, 3, 3, 3},  {2, 0, 3, 3},   {2, 3, 0, 3}, {2, 3, 3, 0}};
+    for (const Shape& p : with_large(problems, {3, 20, 30, 200})) {
+      const Extents extents = {{"n", p[0]}, {"output_d", p[1]}, {"output_h", p[2]}, {"output_w", p[3]}};
+      for (const Options& each : options) add(symbol, extents, run, size, p[0], p[1], p[2], p[3], &each);
     }
   }
 
@@ -343,6 +439,72 @@ class Table {
     }
   }
 
+  // Extents of the input and of the output, depth first: up, down, by whole factors and others, and nothing at all.
+  struct Resize {
+    int32_t n, c, input[3], output[3];
+  };
+  std::vector<Resize> resizes(bool is_volume) const {
+    std::vector<Resize> found = {{2, 3, {1, 4, 5}, {1, 8, 10}},    {1, 17, {1, 9, 65}, {1, 3, 20}},
+                                 {3, 1, {1, 1, 1}, {1, 30, 300}},  {1, 2, {1, 33, 17}, {1, 33, 40}},
+                                 {2, 2, {1, 5, 3}, {1, 0, 3}},     {0, 2, {1, 3, 3}, {1, 6, 6}},
+                                 {1, 1, {1, 1, 3}, {1, 1, 2300}},  {2, 2, {1, 0, 3}, {1, 3, 0}}};
+    if (is_volume) found.push_back({1, 2, {3, 4, 5}, {6, 4, 11}});
+    return with_large(found, {2, 33, {1, 70, 130}, {1, 140, 250}});
+  }
+  static Extents extents_of(const Resize& p) {
+    return {{"n", p.n},
+            {"c", p.c},
+            {"input_d", p.input[0]},
+            {"input_h", p.input[1]},
+            {"input_w", p.input[2]},
+            {"output_d", p.output[0]},
+            {"output_h", p.output[1]},
+            {"output_w", p.output[2]}};
+  }
+  // The scalars behind the workspace are the frozen signature's.
+  template <class Run, class Size>
+  void interpolate_bilinear(const Symbol& symbol, Run* run, Size* size) {
+    for (const Resize& p : resizes(false)) {
+      for (int32_t align_corners = 0; align_corners < 2; ++align_corners) {
+        const double scale = p.n == 2 ? 2.0 : 0.0;
+        const auto images = std::make_tuple(p.n, p.c, p.input[1], p.input[2], p.output[1], p.output[2]);
+        const auto options = std::make_tuple(align_corners, scale, scale);
+        calls_.push_back({symbol.name, tensors_of(symbol, extents_of(p)),
+                          std::apply(size, std::tuple_cat(images, options)),
+                          [=](void* const* x, void* workspace, size_t bytes) {
+                            const auto rest = std::make_tuple(x[0], x[1], workspace, bytes);
+                            const auto stream = std::make_tuple(nullptr);
+                            return std::apply(run, std::tuple_cat(images, rest, options, stream));
+                          }});
+      }
+    }
+  }
+  template <class Run, class Size>
+  void upsample_nearest(const Symbol& symbol, Run* run, Size* size) {
+    for (const Resize& p : resizes(false)) {
+      add(symbol, extents_of(p), run, size, p.n, p.c, p.input[1], p.input[2], p.output[1], p.output[2]);
+    }
+  }
+  // Every mode, by its number, and the linear one with corners.
+  static const std::vector<baracuda_kernels_interpolate_options>& interpolate_options() {
+    static const std::vector<baracuda_kernels_interpolate_options> found = [] {
+      std::vector<baracuda_kernels_interpolate_options> options;
+      for (int32_t mode = 0; mode < 3; ++mode) options.push_back({sizeof options[0], mode, 0, 0.0, 1.5, 0.0});
+      options.push_back({sizeof options[0], 2, 1, 0.0, 0.0, 0.0});
+      return options;
+    }();
+    return found;
+  }
+  template <class Run, class Size>
+  void interpolate_ex(const Symbol& symbol, Run* run, Size* size) {
+    for (const baracuda_kernels_interpolate_options& options : interpolate_options()) {
+      for (const Resize& p : resizes(true)) {
+        add(symbol, extents_of(p), run, size, p.n, p.c, p.input[0], p.input[1], p.input[2], p.output[0], p.output[1],
+            p.output[2], &options);
+      }
+    }
+  }
+
   static std::vector<Shape> segment_problems() {  // rows, columns, segments
     return {{7, 3, 4}, {700, 9, 5}, {1, 1, 1}, {600, 17, 600}, {0, 3, 4}, {7, 0, 4}, {7, 3, 0}, {300, 1, 3}};
   }
@@ -382,6 +544,91 @@ class Table {
                                  {"num_segments+1ifform==2elsenum_rows", index},
                                  {"num_segmentsifreduce>=6else0", options.reduce >= 6 ? p[2] : 0}};
         add(symbol, extents, run, size, p[0], p[1], p[2], &options);
+      }
+    }
+  }
+
+  // Extents and windows by axis, as the C functions take them.
+  struct PoolProblem {
+    Shape extents, output, kernel, stride, padding;
+    int32_t count_include_pad;
+    int64_t divisor;
+  };
+  static const std::vector<PoolProblem>& pool_problems() {
+    static const std::vector<PoolProblem> problems = {
+        {{2, 3, 4, 9, 11}, {2, 5, 5}, {2, 3, 3}, {2, 2, 2}, {0, 1, 0}, 1, 0},
+        {{2, 3, 4, 9, 11}, {3, 4, 6}, {3, 3, 2}, {1, 3, 2}, {1, 1, 1}, 0, 0},
+        {{1, 2, 1, 1, 700}, {1, 1, 401}, {1, 1, 300}, {1, 1, 1}, {0, 0, 0}, 1, -3},
+        {{1, 1, 1, 1, 1}, {1, 1, 1}, {1, 1, 1}, {1, 1, 1}, {0, 0, 0}, 1, 0},
+        {{0, 3, 4, 9, 11}, {2, 5, 5}, {2, 3, 3}, {2, 2, 2}, {0, 1, 0}, 1, 0},
+        {{2, 3, 4, 0, 11}, {2, 5, 5}, {2, 3, 3}, {2, 2, 2}, {0, 1, 0}, 0, 0},
+        {{2, 3, 4, 9, 11}, {2, 0, 5}, {2, 3, 3}, {2, 2, 2}, {0, 1, 0}, 1, 0},
+        {{2, 33, 1, 65, 130}, {1, 33, 65}, {1, 2, 2}, {1, 2, 2}, {0, 1, 0}, 1, 0},
+    };
+    return problems;
+  }
+  static Extents pool_extents(const PoolProblem& p) {
+    return {{"n", p.extents[0]},       {"c", p.extents[1]},       {"d", p.extents[2]},       {"h", p.extents[3]},
+            {"w", p.extents[4]},       {"output_d", p.output[0]}, {"output_h", p.output[1]}, {"output_w", p.output[2]}};
+  }
+  template <class Run, class Size>
+  void avg_pool(const Symbol& symbol, Run* run, Size* size) {
+    for (const PoolProblem& p : pool_problems()) {
+      add(symbol, pool_extents(p), run, size, p.extents[0], p.extents[1], p.extents[2], p.extents[3], p.extents[4],
+          p.output[0], p.output[1], p.output[2], p.kernel[0], p.kernel[1], p.kernel[2], p.stride[0], p.stride[1],
+          p.stride[2], p.padding[0], p.padding[1], p.padding[2], p.count_include_pad, p.divisor);
+    }
+  }
+  template <class Run, class Size>
+  void max_pool(const Symbol& symbol, Run* run, Size* size) {
+    for (const PoolProblem& p : pool_problems()) {
+      const int32_t dilation = p.count_include_pad == 0 ? 2 : 1;
+      add(symbol, pool_extents(p), run, size, p.extents[0], p.extents[1], p.extents[2], p.extents[3], p.extents[4],
+          p.output[0], p.output[1], p.output[2], p.kernel[0], p.kernel[1], p.kernel[2], p.stride[0], p.stride[1],
+          p.stride[2], p.padding[0], p.padding[1], p.padding[2], dilation, dilation, dilation);
+    }
+  }
+
+  // No axis has more windows than places for one.
+  static const std::vector<PoolProblem>& fractional_problems() {
+    static const std::vector<PoolProblem> problems = {
+        {{2, 3, 4, 9, 11}, {2, 5, 5}, {2, 3, 3}, {}, {}, 0, 0},
+        {{2, 3, 4, 9, 11}, {4, 9, 11}, {1, 1, 1}, {}, {}, 0, 0},
+        {{1, 2, 1, 1, 700}, {1, 1, 401}, {1, 1, 300}, {}, {}, 0, 0},
+        {{1, 1, 1, 1, 1}, {1, 1, 1}, {1, 1, 1}, {}, {}, 0, 0},
+        {{0, 3, 4, 9, 11}, {2, 5, 5}, {2, 3, 3}, {}, {}, 0, 0},
+        {{2, 0, 4, 9, 11}, {2, 5, 5}, {2, 3, 3}, {}, {}, 0, 0},
+        {{2, 3, 4, 0, 11}, {2, 0, 5}, {2, 3, 3}, {}, {}, 0, 0},
+        {{2, 3, 4, 9, 11}, {2, 0, 5}, {2, 3, 3}, {}, {}, 0, 0},
+        {{2, 33, 1, 65, 130}, {1, 33, 65}, {1, 2, 2}, {}, {}, 0, 0},
+    };
+    return problems;
+  }
+  template <class Run, class Size>
+  void fractional_max_pool(const Symbol& symbol, Run* run, Size* size) {
+    for (const PoolProblem& p : fractional_problems()) {
+      for (const int32_t samples : {2, 3}) {
+        Extents extents = pool_extents(p);
+        extents["num_samples"] = samples;
+        add(symbol, extents, run, size, p.extents[0], p.extents[1], p.extents[2], p.extents[3], p.extents[4],
+            p.output[0], p.output[1], p.output[2], p.kernel[0], p.kernel[1], p.kernel[2], samples);
+      }
+    }
+  }
+  template <class Run, class Size>
+  void fractional_max_pool_backward(const Symbol& symbol, Run* run, Size* size) {
+    for (const PoolProblem& p : fractional_problems()) {
+      add(symbol, pool_extents(p), run, size, p.extents[0], p.extents[1], p.extents[2], p.extents[3], p.extents[4],
+          p.output[0], p.output[1], p.output[2], p.kernel[0], p.kernel[1], p.kernel[2]);
+    }
+  }
+
+  // Boxes of one class and of several, on either side of words, tiles and blocks.
+  template <class Run, class Size>
+  void nms_with_scores(const Symbol& symbol, Run* run, Size* size) {
+    for (const int32_t boxes : with_large<int32_t>({2, 1, 0, 65, 300, 1100}, 9000)) {
+      for (const int32_t class_ids : {0, boxes}) {
+        add(symbol, {{"num_boxes", boxes}, {"num_class_ids", class_ids}}, run, size, boxes, class_ids, 0.5);
       }
     }
   }
@@ -484,26 +731,52 @@ inline Table::Table(Sizes sizes) : sizes_(sizes) {
   (Symbol{#SYMBOL, TENSORS, {__VA_ARGS__}}, baracuda_kernels_##SYMBOL##_run, \
    baracuda_kernels_##SYMBOL##_workspace_size);
 #define BARACUDA_ROI_ALIGN(...) roi_align BARACUDA_CALL(__VA_ARGS__)
+#define BARACUDA_ROI_ALIGN_LEVELS(...) roi_align_levels BARACUDA_CALL(__VA_ARGS__)
 #define BARACUDA_GRID_SAMPLE(...) grid_sample BARACUDA_CALL(__VA_ARGS__)
+#define BARACUDA_GRID_SAMPLE_3D(...) grid_sample_3d BARACUDA_CALL(__VA_ARGS__)
 #define BARACUDA_AFFINE_GRID(...) affine_grid BARACUDA_CALL(__VA_ARGS__)
+#define BARACUDA_AFFINE_GRID_3D(...) affine_grid_3d BARACUDA_CALL(__VA_ARGS__)
 #define BARACUDA_PAD_CONSTANT(...) pad_constant BARACUDA_CALL(__VA_ARGS__)
 #define BARACUDA_PAD_CONSTANT_BACKWARD(...) pad_constant_backward BARACUDA_CALL(__VA_ARGS__)
 #define BARACUDA_PAD_REPEATED(...) pad_repeated BARACUDA_CALL(__VA_ARGS__)
 #define BARACUDA_PAD_REPEATED_BACKWARD(...) pad_repeated_backward BARACUDA_CALL(__VA_ARGS__)
 #define BARACUDA_PAD_EX(...) pad_ex BARACUDA_CALL(__VA_ARGS__)
 #define BARACUDA_PAD_EX_BACKWARD(...) pad_ex_backward BARACUDA_CALL(__VA_ARGS__)
+#define BARACUDA_BILINEAR(...) interpolate_bilinear BARACUDA_CALL(__VA_ARGS__)
+#define BARACUDA_NEAREST(...) upsample_nearest BARACUDA_CALL(__VA_ARGS__)
+#define BARACUDA_INTERPOLATE_EX(...) interpolate_ex BARACUDA_CALL(__VA_ARGS__)
 #define BARACUDA_SEGMENT(...) segment BARACUDA_CALL(__VA_ARGS__)
 #define BARACUDA_SEGMENT_EX(...) segment_ex BARACUDA_CALL(__VA_ARGS__)
 #define BARACUDA_DEQUANTIZE(...) dequantize BARACUDA_CALL(__VA_ARGS__)
-  BARACUDA_SYMBOLS_OF_ROI_ALIGN(BARACUDA_ROI_ALIGN)
+#define BARACUDA_AVG_POOL(...) avg_pool BARACUDA_CALL(__VA_ARGS__)
+#define BARACUDA_NMS_WITH_SCORES(...) nms_with_scores BARACUDA_CALL(__VA_ARGS__)
+#define BARACUDA_MAX_POOL(...) max_pool BARACUDA_CALL(__VA_ARGS__)
+#define BARACUDA_FRACTIONAL(...) fractional_max_pool BARACUDA_CALL(__VA_ARGS__)
+#define BARACUDA_FRACTIONAL_BACKWARD(...) fractional_max_pool_backward BARACUDA_CALL(__VA_ARGS__)
+  BARACUDA_SYMBOLS_LIKE_ROI_ALIGN(BARACUDA_ROI_ALIGN)
+  BARACUDA_SYMBOLS_LIKE_ROI_ALIGN_BACKWARD(BARACUDA_ROI_ALIGN)
+  BARACUDA_SYMBOLS_LIKE_ROI_ALIGN_LEVELS(BARACUDA_ROI_ALIGN_LEVELS)
+  BARACUDA_SYMBOLS_LIKE_ROI_ALIGN_LEVELS_BACKWARD(BARACUDA_ROI_ALIGN_LEVELS)
   BARACUDA_SYMBOLS_OF_GRID_SAMPLE(BARACUDA_GRID_SAMPLE)
-  BARACUDA_SYMBOLS_OF_AFFINE_GRID(BARACUDA_AFFINE_GRID)
+  BARACUDA_SYMBOLS_OF_GRID_SAMPLE_3D(BARACUDA_GRID_SAMPLE_3D)
+  BARACUDA_SYMBOLS_LIKE_AFFINE_GRID_2D(BARACUDA_AFFINE_GRID)
+  BARACUDA_SYMBOLS_LIKE_AFFINE_GRID_2D_BACKWARD(BARACUDA_AFFINE_GRID)
+  BARACUDA_SYMBOLS_LIKE_AFFINE_GRID_2D_EX(BARACUDA_AFFINE_GRID)
+  BARACUDA_SYMBOLS_LIKE_AFFINE_GRID_2D_EX_BACKWARD(BARACUDA_AFFINE_GRID)
+  BARACUDA_SYMBOLS_LIKE_AFFINE_GRID_3D(BARACUDA_AFFINE_GRID_3D)
+  BARACUDA_SYMBOLS_LIKE_AFFINE_GRID_3D_BACKWARD(BARACUDA_AFFINE_GRID_3D)
   BARACUDA_SYMBOLS_LIKE_PAD_CONSTANT(BARACUDA_PAD_CONSTANT)
   BARACUDA_SYMBOLS_LIKE_PAD_CONSTANT_BACKWARD(BARACUDA_PAD_CONSTANT_BACKWARD)
   BARACUDA_SYMBOLS_LIKE_PAD_REFLECT(BARACUDA_PAD_REPEATED)
   BARACUDA_SYMBOLS_LIKE_PAD_REFLECT_BACKWARD(BARACUDA_PAD_REPEATED_BACKWARD)
   BARACUDA_SYMBOLS_LIKE_PAD_EX(BARACUDA_PAD_EX)
   BARACUDA_SYMBOLS_LIKE_PAD_EX_BACKWARD(BARACUDA_PAD_EX_BACKWARD)
+  BARACUDA_SYMBOLS_LIKE_INTERPOLATE_BILINEAR_2D(BARACUDA_BILINEAR)
+  BARACUDA_SYMBOLS_LIKE_INTERPOLATE_BILINEAR_2D_BACKWARD(BARACUDA_BILINEAR)
+  BARACUDA_SYMBOLS_LIKE_UPSAMPLE_NEAREST_2D_FW(BARACUDA_NEAREST)
+  BARACUDA_SYMBOLS_LIKE_UPSAMPLE_NEAREST_2D_BW(BARACUDA_NEAREST)
+  BARACUDA_SYMBOLS_LIKE_INTERPOLATE_EX(BARACUDA_INTERPOLATE_EX)
+  BARACUDA_SYMBOLS_LIKE_INTERPOLATE_EX_BACKWARD(BARACUDA_INTERPOLATE_EX)
   BARACUDA_SYMBOLS_LIKE_UNSORTED_SEGMENT_SUM(BARACUDA_SEGMENT)
   BARACUDA_SYMBOLS_LIKE_UNSORTED_SEGMENT_MAX_WITH_ARG(BARACUDA_SEGMENT)
   BARACUDA_SYMBOLS_LIKE_UNSORTED_SEGMENT_SUM_BACKWARD(BARACUDA_SEGMENT)
@@ -520,10 +793,22 @@ inline Table::Table(Sizes sizes) : sizes_(sizes) {
   BARACUDA_SYMBOLS_LIKE_SEGMENT_CSR_SOFTMAX_BACKWARD(BARACUDA_SEGMENT)
   BARACUDA_SYMBOLS_LIKE_SEGMENT_EX(BARACUDA_SEGMENT_EX)
   BARACUDA_SYMBOLS_OF_DEQUANTIZE(BARACUDA_DEQUANTIZE)
+  BARACUDA_SYMBOLS_LIKE_AVG_POOL(BARACUDA_AVG_POOL)
+  BARACUDA_SYMBOLS_LIKE_AVG_POOL_BACKWARD(BARACUDA_AVG_POOL)
+  BARACUDA_SYMBOLS_LIKE_NMS_WITH_SCORES(BARACUDA_NMS_WITH_SCORES)
+  BARACUDA_SYMBOLS_LIKE_MAX_POOL(BARACUDA_MAX_POOL)
+  BARACUDA_SYMBOLS_LIKE_MAX_POOL_BACKWARD(BARACUDA_MAX_POOL)
+  BARACUDA_SYMBOLS_LIKE_FRACTIONAL_MAX_POOL(BARACUDA_FRACTIONAL)
+  BARACUDA_SYMBOLS_LIKE_FRACTIONAL_MAX_POOL_BACKWARD(BARACUDA_FRACTIONAL_BACKWARD)
   for (const Call& call : calls_) listed_.insert(call.symbol);
 #define BARACUDA_OTHER(...) scalars_alone BARACUDA_CALL(__VA_ARGS__)
   BARACUDA_SYMBOLS_OF_SCALARS(BARACUDA_OTHER)
 #undef BARACUDA_OTHER
+#undef BARACUDA_NMS_WITH_SCORES
+#undef BARACUDA_FRACTIONAL_BACKWARD
+#undef BARACUDA_FRACTIONAL
+#undef BARACUDA_MAX_POOL
+#undef BARACUDA_AVG_POOL
 #undef BARACUDA_DEQUANTIZE
 #undef BARACUDA_SEGMENT_EX
 #undef BARACUDA_SEGMENT
@@ -533,8 +818,11 @@ inline Table::Table(Sizes sizes) : sizes_(sizes) {
 #undef BARACUDA_PAD_REPEATED
 #undef BARACUDA_PAD_CONSTANT_BACKWARD
 #undef BARACUDA_PAD_CONSTANT
+#undef BARACUDA_AFFINE_GRID_3D
 #undef BARACUDA_AFFINE_GRID
 #undef BARACUDA_GRID_SAMPLE
+#undef BARACUDA_ROI_ALIGN_LEVELS
+#undef BARACUDA_GRID_SAMPLE_3D
 #undef BARACUDA_ROI_ALIGN
 #undef BARACUDA_CALL
 }

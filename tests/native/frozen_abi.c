@@ -11,7 +11,7 @@ typedef double f64;
 typedef const void* cp;
 typedef void* mp;
 
-/* Every _run ends in a workspace, its bytes and a stream. */
+/* What nearly every _run ends in: a workspace, its bytes and a stream. */
 #define WS_S mp workspace, size_t workspace_bytes, mp stream
 
 typedef i32 roi_align_backward_run(i32 N, i32 C, i32 H, i32 W, i32 num_rois, i32 pooled_h, i32 pooled_w,
@@ -229,6 +229,65 @@ dequantize_per_channel_can* const dequantize_per_channel_cans[] = {
     baracuda_kernels_dequantize_per_channel_bf16_u8_can_implement,
     baracuda_kernels_dequantize_per_channel_f64_s8_can_implement,
     baracuda_kernels_dequantize_per_channel_f64_u8_can_implement,
+};
+
+/* Here scalars come between the workspace and the stream, and the twins keep the workspace. */
+typedef i32 interpolate_bilinear_2d_run(i32 N, i32 C, i32 IH, i32 IW, i32 OH, i32 OW, cp in, mp out, mp workspace,
+                                        size_t workspace_bytes, i32 align_corners, f64 scale_h_factor,
+                                        f64 scale_w_factor, mp stream);
+typedef i32 interpolate_bilinear_2d_can(i32 N, i32 C, i32 IH, i32 IW, i32 OH, i32 OW, cp in, cp out, mp workspace,
+                                        size_t workspace_bytes, i32 align_corners, f64 scale_h_factor,
+                                        f64 scale_w_factor);
+interpolate_bilinear_2d_run* const interpolate_bilinear_2d_runs[] = {
+    baracuda_kernels_interpolate_bilinear_2d_f32_run,
+    baracuda_kernels_interpolate_bilinear_2d_f64_run,
+    baracuda_kernels_interpolate_bilinear_2d_f16_run,
+    baracuda_kernels_interpolate_bilinear_2d_bf16_run,
+};
+interpolate_bilinear_2d_can* const interpolate_bilinear_2d_cans[] = {
+    baracuda_kernels_interpolate_bilinear_2d_f32_can_implement,
+    baracuda_kernels_interpolate_bilinear_2d_f64_can_implement,
+    baracuda_kernels_interpolate_bilinear_2d_f16_can_implement,
+    baracuda_kernels_interpolate_bilinear_2d_bf16_can_implement,
+};
+interpolate_bilinear_2d_run* const interpolate_bilinear_2d_backward_runs[] = {
+    baracuda_kernels_interpolate_bilinear_2d_backward_f32_run,
+    baracuda_kernels_interpolate_bilinear_2d_backward_f64_run,
+    baracuda_kernels_interpolate_bilinear_2d_backward_f16_run,
+    baracuda_kernels_interpolate_bilinear_2d_backward_bf16_run,
+};
+interpolate_bilinear_2d_can* const interpolate_bilinear_2d_backward_cans[] = {
+    baracuda_kernels_interpolate_bilinear_2d_backward_f32_can_implement,
+    baracuda_kernels_interpolate_bilinear_2d_backward_f64_can_implement,
+    baracuda_kernels_interpolate_bilinear_2d_backward_f16_can_implement,
+    baracuda_kernels_interpolate_bilinear_2d_backward_bf16_can_implement,
+};
+
+typedef i32 upsample_nearest_2d_run(i32 N, i32 C, i32 IH, i32 IW, i32 OH, i32 OW, cp in, mp out, WS_S);
+typedef i32 upsample_nearest_2d_can(i32 N, i32 C, i32 IH, i32 IW, i32 OH, i32 OW, cp in, cp out);
+upsample_nearest_2d_run* const upsample_nearest_2d_fw_runs[] = {
+    baracuda_kernels_upsample_nearest_2d_fw_f32_run,
+    baracuda_kernels_upsample_nearest_2d_fw_f64_run,
+    baracuda_kernels_upsample_nearest_2d_fw_f16_run,
+    baracuda_kernels_upsample_nearest_2d_fw_bf16_run,
+};
+upsample_nearest_2d_can* const upsample_nearest_2d_fw_cans[] = {
+    baracuda_kernels_upsample_nearest_2d_fw_f32_can_implement,
+    baracuda_kernels_upsample_nearest_2d_fw_f64_can_implement,
+    baracuda_kernels_upsample_nearest_2d_fw_f16_can_implement,
+    baracuda_kernels_upsample_nearest_2d_fw_bf16_can_implement,
+};
+upsample_nearest_2d_run* const upsample_nearest_2d_bw_runs[] = {
+    baracuda_kernels_upsample_nearest_2d_bw_f32_run,
+    baracuda_kernels_upsample_nearest_2d_bw_f64_run,
+    baracuda_kernels_upsample_nearest_2d_bw_f16_run,
+    baracuda_kernels_upsample_nearest_2d_bw_bf16_run,
+};
+upsample_nearest_2d_can* const upsample_nearest_2d_bw_cans[] = {
+    baracuda_kernels_upsample_nearest_2d_bw_f32_can_implement,
+    baracuda_kernels_upsample_nearest_2d_bw_f64_can_implement,
+    baracuda_kernels_upsample_nearest_2d_bw_f16_can_implement,
+    baracuda_kernels_upsample_nearest_2d_bw_bf16_can_implement,
 };
 
 /* The functions of no operator. */

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The record of grid_sample_2d and its gradients."""
+"""The record of grid_sample_2d, grid_sample_2d_ex and their gradients."""
 
 from __future__ import annotations
 
@@ -43,11 +43,24 @@ BASELINE = Baseline(
     ),
     larger={"input_h": 9, "input_w": 33, "output_h": 17, "output_w": 40},
 )
+EX_BASELINE = Baseline(
+    values={**BASELINE.values, "mode": 0, "padding_mode": 0, "align_corners": 0, "gradients": 0},
+    empties=BASELINE.empties,
+    overflows=BASELINE.overflows,
+    faults={
+        "nothing-at-the-border": ({"input_h": 0, "padding_mode": 1}, "input_h"),
+        "nothing-to-reflect": ({"input_w": 0, "padding_mode": 2}, "input_w"),
+    },
+    larger=BASELINE.larger,
+)
+
+
+OPTIONS = ("mode", "padding_mode", "align_corners", "gradients")
 
 
 def draw_sizes(rng: np.random.Generator, symbol: Symbol) -> Values:
     """A problem of any order of magnitude."""
-    return {
+    sizes: Values = {
         "n": size_between(rng, 1, 1000),
         "c": size_between(rng, 1, 4096),
         "input_h": size_between(rng, 1, 5000),
@@ -55,20 +68,33 @@ def draw_sizes(rng: np.random.Generator, symbol: Symbol) -> Values:
         "output_h": size_between(rng, 1, 5000),
         "output_w": size_between(rng, 1, 5000),
     }
+    if symbol.options is not None:
+        sizes |= {name: int(rng.integers(most)) for name, most in zip(OPTIONS, (3, 3, 2, 3), strict=True)}
+    return sizes
 
 
 def scratch_bounds(symbol: Symbol, backend: str, values: Mapping[str, Any]) -> tuple[int, int]:
     """The header's two; every problem here has so few samples an image that 32 bits count them."""
-    if not symbol.operator.name.endswith("_backward"):
+    if not symbol.operator.name.endswith("_backward") or values.get("gradients") == 2:
         return 0, 0
     wide = compute_bytes(symbol) == 8
     samples, h, w = values["output_h"] * values["output_w"], values["input_h"], values["input_w"]
+    if values.get("mode") == 2:
+        if backend == "cuda":
+            every = values["n"] * samples
+            most = (256 if wide else 192) * every + (256 if wide else 128) * max(every, 65536)
+            return 0, most + 24 * values["n"] * h * w + KIB
+        return 0, (368 if wide else 264) * samples + 4 * h * w + KIB
     if backend == "cuda":
         tiles = values["n"] * ceil_div(h, 8) * ceil_div(w, 32)
         most = values["n"] * (64 if wide else 48) * samples + 15 * 256 * tiles + KIB
         return 1, most if tiles * ceil_div(values["c"], 64) <= INT32_MAX else 2 * most
     per_sample, pixels = 120 if wide else 104, 128 * ceil_div(h, 8) * ceil_div(w, 16)
     return 1, per_sample * max(samples, 65536) + 5 * max(pixels, 65536) + 128 * KIB
+
+
+# What the operators with options are called with.
+REFLECTED: dict[str, Any] = {"mode": "bilinear", "padding_mode": "reflection", "align_corners": True}
 
 
 def calls(dtype: Any) -> dict[str, Call]:
@@ -80,6 +106,13 @@ def calls(dtype: Any) -> dict[str, Call]:
         "grid_sample": Call(pybaracuda.grid_sample, {"input": image, "grid": grid}, {}),
         "grid_sample_backward": Call(
             pybaracuda.grid_sample_backward, {"grad_output": gradient, "input": image, "grid": grid}, {}, 2
+        ),
+        "grid_sample_ex": Call(pybaracuda.grid_sample, {"input": image, "grid": grid}, {**REFLECTED}),
+        "grid_sample_ex_backward": Call(
+            pybaracuda.grid_sample_backward,
+            {"grad_output": gradient, "input": image, "grid": grid},
+            {**REFLECTED},
+            2,
         ),
     }
 
@@ -107,16 +140,48 @@ def plans(element: str) -> dict[str, PlanCase]:
             names,
             coordinates,
         ),
+        "grid_sample_2d_ex": PlanCase(
+            pybaracuda.GridSamplePlan,
+            pybaracuda.GridSampleDescriptor(2, 3, 6, 7, 4, 5, element, **REFLECTED),
+            "grid_sample_ex",
+            ("input", "grid"),
+            ("output",),
+            (*names, *REFLECTED),
+            coordinates,
+        ),
+        "grid_sample_2d_ex_backward": PlanCase(
+            pybaracuda.GridSampleBackwardPlan,
+            pybaracuda.GridSampleBackwardDescriptor(2, 3, 6, 7, 4, 5, element, **REFLECTED),
+            "grid_sample_ex_backward",
+            ("grad_output", "input", "grid"),
+            ("grad_input", "grad_grid"),
+            (*names, *REFLECTED, "gradients"),
+            coordinates,
+        ),
+    }
+
+
+def rule_of(a: Arrays) -> dict[str, Any]:
+    """The options of a case as the definition takes them; a case without any is bilinear, zeros outside."""
+    return {
+        "mode": ("bilinear", "nearest", "bicubic")[a.values.get("mode", 0)],
+        "padding_mode": ("zeros", "border", "reflection")[a.values.get("padding_mode", 0)],
+        "align_corners": bool(a.values.get("align_corners", 0)),
+        "coordinate_dtype": a.grid.dtype,
     }
 
 
 def check_forward(a: Arrays) -> None:
-    assert_within(a.output, definitions.grid_sample_2d(a.input, a.grid, coordinate_dtype=a.grid.dtype))
+    assert_within(a.output, definitions.grid_sample_2d(a.input, a.grid, **rule_of(a)))
 
 
 def check_backward(a: Arrays) -> None:
-    expected = definitions.grid_sample_2d_backward(a.grad_output, a.input, a.grid, coordinate_dtype=a.grid.dtype)
-    assert_within(a.grad_input, expected[0])
+    expected = definitions.grid_sample_2d_backward(a.grad_output, a.input, a.grid, **rule_of(a))
+    gradients = a.values.get("gradients", 0)
+    if gradients != 2:
+        assert_within(a.grad_input, expected[0])
+    if gradients == 1:
+        return
     # The sum of g * v * w over taps: with an infinite g it is an infinity where g is taken out of the sum, and a NaN
     # where it is not. No rule of ours says which, so an element that is not finite has to be not finite, and no more.
     value = expected[1].value
@@ -140,26 +205,60 @@ UNSUPPORTED = pybaracuda.UnsupportedError
 
 RECORD = Record(
     families=("grid_sample",),
-    baselines={"grid_sample_2d": BASELINE, "grid_sample_2d_backward": BASELINE},
-    checks={"grid_sample_2d": check_forward, "grid_sample_2d_backward": check_backward},
+    baselines={
+        "grid_sample_2d": BASELINE,
+        "grid_sample_2d_backward": BASELINE,
+        "grid_sample_2d_ex": EX_BASELINE,
+        "grid_sample_2d_ex_backward": EX_BASELINE,
+    },
+    checks={
+        "grid_sample_2d": check_forward,
+        "grid_sample_2d_backward": check_backward,
+        "grid_sample_2d_ex": check_forward,
+        "grid_sample_2d_ex_backward": check_backward,
+    },
     scratch=Scratch(draw_sizes, scratch_bounds),
     functions={
         "grid_sample": "input grid mode padding_mode align_corners",
-        "grid_sample_backward": "grad_output input grid mode padding_mode align_corners",
+        "grid_sample_backward": "grad_output input grid mode padding_mode align_corners output_mask",
     },
     calls=calls,
     plans=plans,
-    floats_only={"grid_sample": ("input", "grid"), "grid_sample_backward": ("grad_output", "input", "grid")},
+    floats_only={
+        **{name: ("input", "grid") for name in ("grid_sample", "grid_sample_ex")},
+        **{name: ("grad_output", "input", "grid") for name in ("grid_sample_backward", "grid_sample_ex_backward")},
+    },
     bad_arrays=bad_arrays,
     bad_options=(
-        ("grid_sample", "mode", "nearest", UNSUPPORTED, "mode 'nearest'"),
-        ("grid_sample", "mode", "bicubic", UNSUPPORTED, "mode 'bicubic'"),
         ("grid_sample", "mode", "cubic", ValueError, "mode is 'cubic'"),
-        ("grid_sample", "padding_mode", "border", UNSUPPORTED, "padding_mode 'border'"),
-        ("grid_sample", "padding_mode", "reflection", UNSUPPORTED, "padding_mode 'reflection'"),
+        ("grid_sample", "padding_mode", "wrap", ValueError, "padding_mode is 'wrap'"),
         ("grid_sample", "padding_mode", 3, ValueError, "padding_mode is 3"),
-        ("grid_sample", "align_corners", True, UNSUPPORTED, "align_corners True"),
-        ("grid_sample_backward", "mode", "nearest", UNSUPPORTED, "mode 'nearest'"),
+        ("grid_sample", "align_corners", 2, TypeError, "align_corners: wanted a bool"),
+        ("grid_sample_backward", "mode", "cubic", ValueError, "mode is 'cubic'"),
+        ("grid_sample_backward", "output_mask", (False, False), ValueError, "wanted at least one gradient"),
+        ("grid_sample_backward", "output_mask", True, TypeError, "output_mask: wanted a pair of bool"),
     ),
-    narrow={"grid_sample": Narrow("grid"), "grid_sample_backward": Narrow("grid", narrows=True)},
+    bad_descriptors=(
+        (lambda: pybaracuda.GridSampleDescriptor(1, 1, 2, 2, 1, 1, mode="cubic"), ValueError, "mode is 'cubic'"),
+        (
+            lambda: pybaracuda.GridSampleBackwardDescriptor(1, 1, 2, 2, 1, 1, gradients="none"),
+            ValueError,
+            "gradients is 'none'",
+        ),
+    ),
+    bad_problems=(
+        (
+            pybaracuda.GridSampleDescriptor(1, 1, 0, 2, 1, 1, padding_mode="border"),
+            pybaracuda.InvalidProblemError,
+            "wanted a pixel that can be at the border",
+        ),
+    ),
+    narrow={
+        "grid_sample": Narrow("grid"),
+        "grid_sample_backward": Narrow("grid", narrows=True),
+        "grid_sample_ex": Narrow("grid"),
+        "grid_sample_ex_backward": Narrow("grid", narrows=True),
+    },
+    # map_coordinates has neither border nor nearest pixels as PyTorch has them.
+    not_in_jax=frozenset({"grid_sample_2d_ex", "grid_sample_2d_ex_backward"}),
 )

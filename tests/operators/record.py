@@ -88,7 +88,10 @@ def compute_bytes(symbol: Symbol) -> int:
 
 
 class Call(NamedTuple):
-    """A call of an array function: its arrays by name, in call order, then other arguments; how many it answers."""
+    """A call of an array function: its arrays by name, in call order, then other arguments; how many it answers.
+
+    Arrays called `name[0]`, `name[1]` and so on are one argument, a list.
+    """
 
     function: Callable[..., Any]
     arrays: dict[str, Array]
@@ -96,7 +99,14 @@ class Call(NamedTuple):
     outputs: int = 1
 
     def __call__(self, out: Any = None, stream: Any = None, **replaced: Any) -> Any:
-        return self.function(**{**self.arrays, **replaced}, **self.options, out=out, stream=stream)
+        given: dict[str, Any] = {}
+        for name, array in {**self.arrays, **replaced}.items():
+            keyword, bracket, _ = name.partition("[")
+            if bracket:
+                given.setdefault(keyword, []).append(array)
+            else:
+                given[keyword] = array
+        return self.function(**given, **self.options, out=out, stream=stream)
 
 
 def numbers(shape: tuple[int, ...], dtype: Any = np.float32) -> Array:

@@ -6,11 +6,16 @@ Operators with the same parameters share a block and the text of their functions
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterator, Sequence
 
 from tools.abi.c_names import C_TYPES, PREFIX, declare, verb_parameters, wrap_list
 from tools.abi.model import Operator, Scalar, Tensor, Variant
 from tools.abi.spec import DTYPES
+
+# The workspace of a block for `_can_implement`, which ignores it where it has one.
+_ASKED = ("workspace", "workspace_bytes")
+_NONE = ("nullptr", "0")
 
 
 def _takes_value(operator: Operator) -> bool:
@@ -100,7 +105,7 @@ def _functions(operator: Operator) -> str:
     return macro([
         f"#define BARACUDA_STAMP_LIKE_{macro_name(operator)}(NAME, TOKEN{value}, ...)",
         *function("run", [*names, "workspace", "workspace_bytes", "stream"]),
-        *function("can_implement", [*to_check, "nullptr", "0", "nullptr"]),
+        *function("can_implement", [*to_check, *(_ASKED if operator.after_workspace else _NONE), "nullptr"]),
         *function("workspace_size", [*to_size, "nullptr", "0", "nullptr"]),
         f"  int32_t {PREFIX}##NAME##_##TOKEN##_run_packed(const void* arguments) {{",
         '    return ::baracuda::run_packed<__VA_ARGS__>(#NAME "_" #TOKEN, arguments);',
@@ -133,11 +138,14 @@ def _stamps(operator: Operator, like: Operator, instances_of: Operator) -> str:
 
 def block_file(folder: str, operators: Sequence[Operator]) -> Iterator[str]:
     """The parts of native/abi/<folder>.h."""
+    about = (
+        f"The arguments of the operators of native/ops/{folder} as blocks, and the macros that stamp their C "
+        "functions: BARACUDA_STAMP_<OPERATOR>(token, Op) those of one dtype, BARACUDA_STAMP_EVERY_<OPERATOR>(Op) all "
+        "of them, where Op is a template over the types of a dtype. What an Op is: core/entry.h. A block also says "
+        "which of the tensors it has that the folder's operators have."
+    )
     yield f"""\
-// The arguments of the operators of native/ops/{folder} as blocks, and the macros that stamp their C functions:
-// BARACUDA_STAMP_<OPERATOR>(token, Op) those of one dtype, BARACUDA_STAMP_EVERY_<OPERATOR>(Op) all of them, where Op is
-// a template over the types of a dtype. What an Op is: core/entry.h. A block also says which of the tensors it has that
-// the folder's operators have.
+{textwrap.fill(about, 120, initial_indent="// ", subsequent_indent="// ")}
 #pragma once
 
 #include <cstddef>

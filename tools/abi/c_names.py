@@ -15,7 +15,8 @@ C_TYPES = {
     "u8": "uint8_t", "u16": "uint16_t", "u32": "uint32_t", "u64": "uint64_t", "u128": "baracuda_kernels_bits128",
 }  # fmt: skip
 VERBS = ("run", "can_implement", "workspace_size", "run_packed")
-_LAUNCH_PARAMETERS = ("void* workspace", "size_t workspace_bytes", "void* stream")
+_WORKSPACE = ("void* workspace", "size_t workspace_bytes")
+_STREAM = "void* stream"
 
 
 def scalar_ctype(parameter: Scalar, variant: Variant) -> str:
@@ -41,10 +42,14 @@ def declare(parameter: Parameter, variant: Variant, *, const_outputs: bool = Fal
 
 def verb_parameters(operator: Operator, variant: Variant, verb: str) -> tuple[str, list[str]]:
     """Return type and parameter declarations of one verb's function."""
+    before, after = operator.parts
     if verb == "run":
-        return "int32_t", [*(declare(p, variant) for p in operator.parameters), *_LAUNCH_PARAMETERS]
+        return "int32_t", [
+            *(declare(p, variant) for p in before), *_WORKSPACE, *(declare(p, variant) for p in after), _STREAM
+        ]  # fmt: skip
     if verb == "can_implement":
-        return "int32_t", [declare(p, variant, const_outputs=True) for p in operator.parameters]
+        declared = [declare(p, variant, const_outputs=True) for p in before]
+        return "int32_t", [*declared, *_WORKSPACE, *(declare(p, variant) for p in after)] if after else declared
     if verb == "workspace_size":
         kept = [p for p in operator.parameters if not isinstance(p, Tensor) and p.name != "value"]
         return "size_t", [declare(p, variant) for p in kept]

@@ -103,6 +103,9 @@ class Operator:
     overlap: str = "Status 2 if an output shares an element with another operand."
     # The folder of native/ops and the file of native/abi; empty: called as the family.
     folder: str = ""
+    # Frozen signatures in which scalars come between the workspace and the stream: these, in `_run` and, without the
+    # stream, in `_can_implement`. Everywhere else they stand in their places among the parameters.
+    after_workspace: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "folder", self.folder or self.family)
@@ -122,6 +125,13 @@ class Operator:
     @property
     def tensors(self) -> tuple[Tensor, ...]:
         return tuple(p for p in self.parameters if isinstance(p, Tensor))
+
+    @property
+    def parts(self) -> tuple[tuple[Parameter, ...], tuple[Parameter, ...]]:
+        """The parameters before the workspace in a frozen signature, and those after it."""
+        after = {p.name: p for p in self.parameters if p.name in self.after_workspace}
+        before = tuple(p for p in self.parameters if p.name not in after)
+        return before, tuple(after[name] for name in self.after_workspace)
 
 
 def extent(name: str, doc: str) -> Scalar:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes the tables of operators: docs/operators.md names each one, the README has a line for each family."""
+"""Writes the tables of operators: docs/operators.md names each one, the README has a row for equal dtypes."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from itertools import takewhile
 
 from tools.abi.model import Operator
 
+# Forwards of a family that may share its row.
+_FEW = 3
 BEGIN, END = "<!-- operators-begin -->\n", "<!-- operators-end -->"
 
 
@@ -35,29 +37,39 @@ def whole_table(operators: Sequence[Operator]) -> str:
 
 
 def _together(names: Sequence[str]) -> str:
-    """Names that begin alike as one text: `pad_` constant, reflect."""
+    """Names that begin alike as one text: `pad_` constant, reflect; each whole if one is how the others begin."""
     if len(names) == 1:
         return f"`{names[0]}`"
     columns = zip(*(name.split("_") for name in names), strict=False)
     prefix = "".join(f"{words[0]}_" for words in takewhile(lambda words: len(set(words)) == 1, columns))
+    if f"{names[0]}_" == prefix:
+        return ", ".join(f"`{name}`" for name in names)
     return f"`{prefix}` " + ", ".join(name.removeprefix(prefix) for name in names)
 
 
+def _in_one_text(forwards: Sequence[Operator]) -> str:
+    """A family's forwards; a name that begins like no other of its family stands apart."""
+    first = forwards[0].name.partition("_")[0]
+    alike = [operator.name for operator in forwards if operator.name.partition("_")[0] == first]
+    apart = [f"`{operator.name}`" for operator in forwards if operator.name not in alike]
+    return ", ".join([_together(alike), *apart])
+
+
 def readme_table(operators: Sequence[Operator]) -> str:
-    """The README's: a row for each family, with its forwards; which of them have gradients; how many dtypes at most."""
+    """The README's: a row for families of equal dtypes, with their forwards and the count of their gradients."""
     families: dict[str, list[Operator]] = {}
     for operator in operators:
         families.setdefault(operator.family, []).append(operator)
-    lines = ["| operators | gradients | data types |", "|---|---:|---|"]
+    rows: dict[frozenset[str], tuple[str, list[str], int]] = {}
     for members in families.values():
-        gradients = [operator for operator in members if operator.name.endswith("_backward")]
-        forwards = [operator for operator in members if operator not in gradients]
-        # A name that stands apart begins like no other of its family.
-        first = forwards[0].name.partition("_")[0]
-        alike = [operator.name for operator in forwards if operator.name.partition("_")[0] == first]
-        apart = [f"`{operator.name}`" for operator in forwards if operator.name not in alike]
+        gradients = [operator for operator in members if operator.name.endswith(("_backward", "_bw"))]
+        text = _in_one_text([operator for operator in members if operator not in gradients])
         most = max((_dtypes(operator) for operator in members), key=len)
-        lines.append(f"| {', '.join([_together(alike), *apart])} | {len(gradients)} | {most} |")
+        key = frozenset(most.replace(";", ",").split(", "))
+        dtypes, texts, count = rows.get(key, (most, [], 0))
+        rows[key] = (dtypes, [*texts, text], count + len(gradients))
+    lines = ["| operators | gradients | data types |", "|---|---:|---|"]
+    lines += [f"| {'; '.join(texts)} | {count} | {dtypes} |" for dtypes, texts, count in rows.values()]
     return "\n".join(lines) + "\n"
 
 

@@ -15,6 +15,8 @@ STRUCT_CODES = {
     "u8": "B", "u16": "H", "u32": "I", "u64": "Q", "u128": "QQ",
 }  # fmt: skip
 
+_COLUMNS = 120
+
 
 def _tuple(items: Sequence[str]) -> str:
     """A tuple of strings, with the comma that makes one entry a tuple."""
@@ -31,12 +33,17 @@ def _parameter(parameter: Parameter) -> str:
             return f'HostArray("{p.name}", "{p.ctype}", "{p.length}", {p.low})'
         case Options():
             codes = "".join(STRUCT_CODES[f.ctype] if isinstance(f, Scalar) else "P" for f in p.fields)
+            # A tuple of one field stands in one line, as the formatter has it.
             fields = "".join(f"    {_parameter(f)},\n" for f in p.fields)
-            text = f'"{p.name}",\n"{p.struct}",\n(\n{fields}),\n"@N{codes}0P",\n'
+            listed = f"({_parameter(p.fields[0])},)" if len(p.fields) == 1 else f"(\n{fields})"
+            text = f'"{p.name}",\n"{p.struct}",\n{listed},\n"@N{codes}0P",\n'
             return f"Options(\n{textwrap.indent(text, '    ')})"
         case Tensor():
             strides = "None" if p.strides is None else f'"{p.strides}"'
-            return f'Tensor("{p.name}", "{p.role}", "{p.dtype}", {_tuple(p.shape)}, {strides})'
+            entries = (f'"{p.name}"', f'"{p.role}"', f'"{p.dtype}"', _tuple(p.shape), strides)
+            text = f"Tensor({', '.join(entries)})"
+            # A line of a tuple's entry: indented, and with a comma behind it.
+            return text if len(text) <= _COLUMNS - 5 else "Tensor(\n" + "".join(f"    {e},\n" for e in entries) + ")"
 
 
 def _parameters(operator: Operator) -> str:
@@ -96,6 +103,8 @@ __all__ = [
         if variants not in named:
             named[variants] = f"_{operator.name.upper()}_VARIANTS"
             yield f"\n{named[variants]} = {{\n{variants}}}\n"
-        entries = (f'"{operator.name}"', f'"{operator.family}"', named[parameters], named[variants])
+        entries = [f'"{operator.name}"', f'"{operator.family}"', named[parameters], named[variants]]
+        if operator.after_workspace:
+            entries.append(_tuple(operator.after_workspace))
         rows.append(f'    "{operator.name}": Operator(\n' + "".join(f"        {e},\n" for e in entries) + "    ),\n")
     yield "\nOPERATORS: dict[str, Operator] = {\n" + "".join(rows) + "}\n"

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterator, Sequence
 
 from tools.abi.blocks import alike, by_folder, macro, macro_name
@@ -32,8 +33,8 @@ def _variants(operator: Operator) -> tuple[str, ...]:
 
 
 def _scalars(operator: Operator) -> str | None:
-    """A problem's scalars in call order, with what they may be; None where a problem is more than scalars."""
-    if len(operator.scalars) + len(operator.tensors) != len(operator.parameters):
+    """A problem's scalars, with what they may be; None where it is more than scalars, or these stand apart."""
+    if len(operator.scalars) + len(operator.tensors) != len(operator.parameters) or operator.after_workspace:
         return None
     words = []
     for scalar in operator.scalars:
@@ -48,6 +49,12 @@ def _scalars(operator: Operator) -> str | None:
         else:
             words.append(scalar.name)
     return " ".join(words)
+
+
+def _texts(words: str) -> list[str]:
+    """The words as texts for C, of which as many stand beside each other as need a line each."""
+    lines = textwrap.wrap(words, 80)
+    return [f'"{line} "' for line in lines[:-1]] + [f'"{lines[-1]}"']
 
 
 def symbol_lists(operators: Sequence[Operator]) -> Iterator[str]:
@@ -85,7 +92,10 @@ def symbol_lists(operators: Sequence[Operator]) -> Iterator[str]:
 /* X(operator, its scalars) for the operators whose problems are scalars alone. A word is an extent's name, or has
    behind the name the least and the most that the scalar may be, or that it is a real number. */
 """
-    yield macro(["#define BARACUDA_SCALARS(X)", *(f'  X({name}, "{words}")' for name, words in of_scalars.items())])
+    lines = ["#define BARACUDA_SCALARS(X)"]
+    for name, words in of_scalars.items():
+        lines += wrap_list(f"  X({name}, ", _texts(words), ")", 116, " ")
+    yield macro(lines)
     groups_of_scalars = [
         f"  BARACUDA_SYMBOLS_LIKE_{macro_name(group[0])}(X)"
         for inside in folders.values()

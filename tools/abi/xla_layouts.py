@@ -14,7 +14,9 @@ from tools.abi.spec import DTYPES
 # XLA's dtypes by the names that native/xla/ffi.h gives them; tokens that are not here stand for any of their width.
 _XLA = {"f32": "kF32", "f64": "kF64", "f16": "kF16", "bf16": "kBF16", "i32": "kS32", "i64": "kS64",
         "s8": "kS8", "u8": "kU8"}  # fmt: skip
-_INT_BYTES = {"i32": 4, "i64": 8}
+_ENTRY_BYTES = {"i32": 4, "i64": 8, "f32": 4}
+# What native/xla/layout.h calls the elements of tensors that have the same dtype in every variant.
+_OWN_ELEMENTS = {"i32": 2, "u8": 3}
 
 
 def _offsets(codes: Sequence[str]) -> list[int]:
@@ -36,6 +38,8 @@ def _extent(expression: str, at: dict[str, int], arrays: Sequence[HostArray], op
         return extent("kNumber", int(expression))
     if expression in numbers:
         return extent("kArray", numbers[expression], -1)
+    if expression in {scalar.name for scalar in operator.scalars if (scalar.low, scalar.high) == (0, 1)}:
+        return extent("kWhether", at[expression])
     if expression in scalars:
         return extent("kInt32" if scalars[expression] == "i32" else "kInt64", at[expression])
     if (found := re.fullmatch(r"(\w+)\[(\w+)\]", expression)) and scalars[found[2]] == "i32":
@@ -49,10 +53,15 @@ def _extent(expression: str, at: dict[str, int], arrays: Sequence[HostArray], op
         if factors == {"i32"} and set(found[2].split()) == {"*", found[3]}:
             kind = "kProduct" if found[2].count("*") == 1 else "kBySquare"
             return extent(kind, at[found[1]], at[found[3]])
+    found = re.fullmatch(r"(\w+)\[(\d+)\] if (\w+) > \2 else 0", expression)
+    if found and arrays[numbers[found[1]]].length == found[3]:
+        return extent("kIfEntry", numbers[found[1]], int(found[2]))
     if expression == "num_segments + 1 if form == 2 else num_rows":
         return extent("kIndex", at["num_segments"], at["num_rows"])
     if expression == "num_segments if reduce >= 6 else 0":
         return extent("kRowsOfArg", at["num_segments"])
+    if found := re.fullmatch(r"(\w+) if gradients != [12] else 0", expression):
+        return extent("kInt32", at[found[1]])  # programs ask for both
     raise ValueError(f"{operator.name}: the extent {expression!r} has no form in native/xla/layout.h")
 
 
@@ -61,9 +70,12 @@ def _options(operator: Operator, at: dict[str, int]) -> str:
         return "{-1, 0, 0}"
     (options,) = operator.options
     codes = ["N", *(STRUCT_CODES[each.ctype] if isinstance(each, Scalar) else "P" for each in options.fields)]
+    offsets = _offsets(codes)
+    if "P" not in codes:
+        # Padded to its alignment, that of its size.
+        return f"{{{at[options.name]}, {struct.calcsize('@' + ''.join(codes) + '0N')}, -1}}"
     if not isinstance(options.fields[-1], HostArray) or codes.count("P") != 1:
         raise ValueError(f"{operator.name}: native/xla/layout.h has options end with their one pointer")
-    offsets = _offsets(codes)
     return f"{{{at[options.name]}, {offsets[-1]}, {offsets[-2]}}}"
 
 
@@ -76,12 +88,12 @@ def _layout(operator: Operator, variant: Variant) -> str:
     arrays, tensors = [], []
     for each in operator.host_arrays:
         length = (each.length, "false") if each.length.isdecimal() else (at[each.length], "true")
-        arrays.append(f"{{{at[each.name]}, {_INT_BYTES[each.ctype]}, {length[0]}, {length[1]}}}")
+        arrays.append(f"{{{at[each.name]}, {_ENTRY_BYTES[each.ctype]}, {length[0]}, {length[1]}}}")
     names = [each.name for each in operator.host_arrays]
     for tensor in operator.tensors:
-        element = letters.index(tensor.dtype) if tensor.dtype in letters else 2
-        if element == 2 and tensor.dtype != "i32":
-            raise ValueError(f"{operator.name}: {tensor.name} is of {tensor.dtype}; native/xla/layout.h has int32")
+        if tensor.dtype not in letters and tensor.dtype not in _OWN_ELEMENTS:
+            raise ValueError(f"{operator.name}: native/xla/layout.h has no element {tensor.dtype} for {tensor.name}")
+        element = letters.index(tensor.dtype) if tensor.dtype in letters else _OWN_ELEMENTS[tensor.dtype]
         strides = -1 if tensor.strides is None else names.index(tensor.strides)
         extents = ", ".join(_extent(each, at, operator.host_arrays, operator) for each in tensor.shape)
         role = "true" if tensor.role == "output" else "false"

@@ -23,7 +23,7 @@ C_TYPES: dict[str, Any] = {
     "b32": ctypes.c_uint32, "b64": ctypes.c_uint64,
 }  # fmt: skip
 INTEGER_LIMITS = {"i32": (-(2**31), 2**31 - 1), "i64": (-(2**63), 2**63 - 1)}
-ENTRY_CODES = {"i32": "i", "i64": "q"}
+ENTRY_CODES = {"i32": "i", "i64": "q", "f32": "f"}
 # The verbs of a symbol's four functions.
 VERBS = ("run", "can_implement", "workspace_size", "run_packed")
 
@@ -119,6 +119,7 @@ class Symbol:
         if verb == "run_packed":
             return [ctypes.c_void_p]
         types: list[Any] = []
+        workspace = [ctypes.c_void_p, ctypes.c_size_t]
         for parameter in self.parameters:
             if isinstance(parameter, _abi.Scalar):
                 token = self.value_type(parameter)
@@ -126,7 +127,11 @@ class Symbol:
                     types.append(Bits128 if token == "b128" else C_TYPES[token])
             elif not isinstance(parameter, _abi.Tensor) or verb != "workspace_size":
                 types.append(ctypes.c_void_p)
-        return [*types, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p] if verb == "run" else types
+        if verb == "run":
+            return [*self.operator.in_call_order(types, workspace), ctypes.c_void_p]
+        if verb == "can_implement" and self.operator.after_workspace:
+            return self.operator.in_call_order(types, workspace)
+        return types
 
     def extents(self, tensor: Tensor, values: Mapping[str, Any]) -> list[int]:
         """A tensor's extents, from the scalars and host arrays."""

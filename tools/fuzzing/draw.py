@@ -53,7 +53,7 @@ class _Faults:
         scalar = draw.choice(scalars)
         if scalar.ctype == "VALUE":
             return
-        if scalar.finite:
+        if scalar.ctype in ("f32", "f64"):
             self.values[scalar.name] = draw.choice(HOSTILE_F32)
             return
         near = [scalar.low - 1] if scalar.low is not None else []
@@ -66,17 +66,15 @@ class _Faults:
         else:
             self.values[scalar.name] = draw.choice(HOSTILE_I32 if scalar.ctype == "i32" else HOSTILE_I64)
         self.values[scalar.name] = _held(self.values[scalar.name], scalar.ctype)
-        if scalar.name == "rank":
-            self._fit_arrays()
+        self._fit_arrays(scalar.name)
 
-    def _fit_arrays(self) -> None:
-        """An array has as many entries as the rank says, where it says a number of entries."""
-        rank = self.values["rank"]
-        if 0 <= rank <= 8:
-            for array in self.symbol.host_arrays:
-                entries = self.values[array.name]
-                if entries is not None:
-                    self.values[array.name] = (entries + [1] * 8)[:rank]
+    def _fit_arrays(self, length: str) -> None:
+        """An array has as many entries as a scalar says, where that is a number of entries."""
+        count = self.values[length]
+        for array in self.symbol.host_arrays:
+            entries = self.values[array.name]
+            if array.length == length and entries is not None and 0 <= count <= 8:
+                self.values[array.name] = (entries + [1] * 8)[:count]
 
     def several_scalars(self) -> None:
         """Extents whose products pass 63 bits."""
@@ -93,6 +91,9 @@ class _Faults:
             self.values[array.name] = None
             return None
         entries = self.values[array.name] = list(entries)
+        if array.ctype not in INTEGER_LIMITS:
+            entries[draw.below(len(entries))] = draw.choice(HOSTILE_F32)
+            return None
         hostile = HOSTILE_I32 if array.ctype == "i32" else HOSTILE_I64
         for _ in range(draw.choice((1, 1, 1, 3))):
             place = draw.below(len(entries))

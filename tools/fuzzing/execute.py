@@ -21,7 +21,7 @@ from tools.fuzzing.memory import PAGE, DeviceMemory, GuardedRegion, HostMemory
 from tools.fuzzing.model import OK, Problem, Span, Verdict
 
 NOWHERE = 0x1001  # an address that no call may touch, and aligned to no element wider than a byte
-MOST_TENSORS = 6
+MOST_TENSORS = 10
 
 
 class Side(NamedTuple):
@@ -60,6 +60,7 @@ class _Given(NamedTuple):
     """Arguments as they are passed: in call order for each C function."""
 
     run: list[Any]
+    parameters: list[Any]
     block: bytes
 
 
@@ -107,8 +108,8 @@ class Executor:
         struct.pack_into("@N", known, 0, size)
         for field in symbol.fields:
             value = call.values.get(field.name)
-            if not field.is_pointer:
-                struct.pack_into("@i", known, field.offset, value)
+            if field.scalar is not None:
+                struct.pack_into("@d" if field.scalar.ctype == "f64" else "@i", known, field.offset, value)
             elif value is not None:
                 width = content.WIDTHS[symbol.element]
                 region = next(regions)
@@ -137,7 +138,9 @@ class Executor:
                 continue
             plain.append(0 if value is None else value)
             run.append(value)
-        return _Given([*run, *tail], symbol.block.pack(*plain, *tail))
+        *workspace, stream = tail
+        ordered = symbol.operator.in_call_order(run, workspace)
+        return _Given([*ordered, stream], run, symbol.block.pack(*plain, *tail))
 
     # ---- memory
 
@@ -248,11 +251,12 @@ class Executor:
             self._join(side, symbol, call, spans, pointers)
 
         # What needs no pointer: can_implement ignores them.
-        problem = self._given(symbol, arguments, dict.fromkeys(pointers, NOWHERE), (0, 0, 0)).run
-        status = functions.can_implement(*problem[:-3])
+        problem = self._given(symbol, arguments, dict.fromkeys(pointers, NOWHERE), (0, 0, 0))
+        asked = problem.run[:-1] if symbol.operator.after_workspace else problem.parameters
+        status = functions.can_implement(*asked)
         text = library.last_error()
         check_answer(report, "can_implement", symbol, judged.verdict, status, text)
-        needed = functions.workspace_size(*[problem[place] for place in symbol.sizing])
+        needed = functions.workspace_size(*[problem.parameters[place] for place in symbol.sizing])
         if judged.verdict.status != OK and needed != 0:
             report(f"workspace_size answers {needed} for a problem that is refused")
 

@@ -13,7 +13,8 @@ from tools.fuzzing.call import Values
 from tools.fuzzing.drawer import Drawer
 
 # Tensors whose numbers mean something, by the name that they have in every operator.
-_KINDS_BY_NAME = {"rois": content.BOX_KINDS, "grid": content.GRID_KINDS}
+_INDICES = tuple(f"ids-{kind}" for kind in content.INDEX_KINDS)
+_KINDS_BY_NAME = {"rois": content.BOX_KINDS, "grid": content.GRID_KINDS, "indices": _INDICES}
 # Of a real-valued scalar.
 _FACTORS = (1.0, 1.0, 0.5, 0.25, 0.0625, -1.0, 3.7, 0.0)
 # Scalars with no more values than this are flags and modes; others are extents.
@@ -54,6 +55,17 @@ def kind_by_name(draw: Drawer, symbol: Symbol, name: str, values: Values) -> str
 def nothing_below(symbol: Symbol, name: str, values: Values) -> int:
     """Of a family without ids."""
     return 0
+
+
+def indices_below(*axes: str) -> Callable[[Symbol, str, Values], int]:
+    """Of a family whose `indices` name the elements of a plane with these extents."""
+
+    def limit(symbol: Symbol, name: str, values: Values) -> int:
+        extents = [values[axis] for axis in axes]
+        assert all(isinstance(extent, int) for extent in extents)
+        return math.prod(extents) if name == "indices" else 0
+
+    return limit
 
 
 def no_fault(symbol: Symbol, values: Mapping[str, Any]) -> set[str]:

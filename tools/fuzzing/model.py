@@ -120,6 +120,9 @@ def _scalar_faults(symbol: Symbol, call: Call, values: Mapping[str, Any]) -> set
         entries = values[array.name] or []
         if array.low is not None and (rank is None or 0 <= rank <= 8) and any(entry < array.low for entry in entries):
             wrong.add(array.name)
+        # Real numbers in an array are finite, in every operator.
+        if array.ctype == "f32" and not all(map(math.isfinite, entries)):
+            wrong.add(array.name)
     if wrong:
         return wrong
     # What the table cannot say: how arguments go together.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""affine_grid in 2D and its gradient, written as one product per output coordinate.
+"""affine_grid in two and three dimensions and its gradient, written as one product per output coordinate.
 
 Source: torch.nn.functional.affine_grid; the base coordinate is formed in closed form here.
 """
@@ -13,7 +13,7 @@ import numpy as np
 from verify.bounds import Roundings, Sum, additions
 from verify.dtypes import Array, in_float64
 
-# affine_grid: two fused multiply-adds, or two products and two sums: the three terms pay for all but one.
+# affine_grid: a fused multiply-add an axis, or a product and a sum each: the terms, one more, pay for all but one.
 AFFINE_GRID = Roundings(1, 1)
 
 
@@ -30,48 +30,60 @@ def base_coordinates(extent: int, align_corners: bool, coordinate_dtype: Any) ->
     return np.asarray(base, np.float64)
 
 
-def affine_grid_2d(
-    theta: Any,
-    size: tuple[int, int, int, int],
-    align_corners: bool = False,
-    coordinate_dtype: Any = np.float64,
+def _grids(size: tuple[int, ...], align_corners: bool, coordinate_dtype: Any) -> list[Array]:
+    """The base coordinates x, y, ... of every sample, each of the grid's extents."""
+    extents = size[2:]
+    return [
+        np.broadcast_to(
+            base_coordinates(extents[axis], align_corners, coordinate_dtype).reshape(
+                [-1 if other == axis else 1 for other in range(len(extents))]
+            ),
+            extents,
+        )
+        for axis in reversed(range(len(extents)))
+    ]
+
+
+def affine_grid(
+    theta: Any, size: tuple[int, ...], align_corners: bool = False, coordinate_dtype: Any = np.float64
 ) -> Sum:
-    """[N, H, W, 2] of (x, y) from theta [N, 2, 3] and size (N, C, H, W)."""
+    """[N, H, W, 2] of (x, y) from theta [N, 2, 3] and size (N, C, H, W); of volumes one axis more."""
     matrices = in_float64(theta)
-    n, _, h, w = size
-    x = np.broadcast_to(base_coordinates(w, align_corners, coordinate_dtype)[None, :], (h, w))
-    y = np.broadcast_to(base_coordinates(h, align_corners, coordinate_dtype)[:, None], (h, w))
-    value, magnitude = np.zeros((n, h, w, 2)), np.zeros((n, h, w, 2))
+    n, _, *extents = size
+    axes = len(extents)
+    shape = (n, *extents, axes)
+    grids = _grids(size, align_corners, coordinate_dtype)
+    value, magnitude = np.zeros(shape), np.zeros(shape)
     with np.errstate(all="ignore"):
         for image in range(n):
-            for row in range(2):
-                t0, t1, t2 = matrices[image, row]
-                # From t2 on, so that the sign of a zero sum is that of the fused form.
-                value[image, ..., row] = (t2 + t0 * x) + t1 * y
-                magnitude[image, ..., row] = abs(t2) + abs(t0 * x) + abs(t1 * y)
-    return Sum.of((value, magnitude, np.full((n, h, w, 2), 3)), AFFINE_GRID)
+            for row in range(axes):
+                *factors, shift = matrices[image, row]
+                # From the shift on, so that the sign of a zero sum is that of the fused form.
+                total, size_of_terms = np.full(extents, shift), np.full(extents, abs(shift))
+                for factor, base in zip(factors, grids, strict=True):
+                    total = total + factor * base
+                    size_of_terms = size_of_terms + abs(factor * base)
+                value[image, ..., row], magnitude[image, ..., row] = total, size_of_terms
+    return Sum.of((value, magnitude, np.full(shape, axes + 1)), AFFINE_GRID)
 
 
-def affine_grid_2d_backward(
-    grad_grid: Any,
-    size: tuple[int, int, int, int],
-    align_corners: bool = False,
-    coordinate_dtype: Any = np.float64,
+def affine_grid_backward(
+    grad_grid: Any, size: tuple[int, ...], align_corners: bool = False, coordinate_dtype: Any = np.float64
 ) -> Sum:
-    """The gradient [N, 2, 3] with respect to theta."""
+    """The gradient [N, 2, 3] with respect to theta; of volumes [N, 3, 4]."""
     gradient = in_float64(grad_grid)
-    n, _, h, w = size
-    x = base_coordinates(w, align_corners, coordinate_dtype)
-    y = base_coordinates(h, align_corners, coordinate_dtype)
-    factors = (np.tile(x, h), np.repeat(y, w), np.ones(h * w))
-    value, magnitude = np.zeros((n, 2, 3)), np.zeros((n, 2, 3))
+    n, _, *extents = size
+    axes, samples = len(extents), int(np.prod(extents))
+    shape = (n, axes, axes + 1)
+    factors = [*(base.ravel() for base in _grids(size, align_corners, coordinate_dtype)), np.ones(samples)]
+    value, magnitude = np.zeros(shape), np.zeros(shape)
     with np.errstate(all="ignore"):
         for image in range(n):
-            for row in range(2):
-                per_pixel = gradient[image, ..., row].ravel()
+            for row in range(axes):
+                per_sample = gradient[image, ..., row].ravel()
                 for column, factor in enumerate(factors):
-                    value[image, row, column] = np.sum(per_pixel * factor)
-                    magnitude[image, row, column] = np.sum(np.abs(per_pixel * factor))
-    terms = np.full((n, 2, 3), h * w)
+                    value[image, row, column] = np.sum(per_sample * factor)
+                    magnitude[image, row, column] = np.sum(np.abs(per_sample * factor))
+    terms = np.full(shape, samples)
     # Beside the additions, the product.
     return Sum(value, magnitude, terms, additions(terms) + 1, own=terms + 1)

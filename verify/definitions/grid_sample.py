@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """grid_sample in 2D and its two gradients, tap by tap; interpolations and paddings are rows of two tables.
 
+A padding says where a position goes and by how much it then moves with its coordinate: by the sign, or not at all.
+
 Source: ATen's GridSampler (torch.nn.functional.grid_sample).
 """
 
@@ -17,6 +19,10 @@ from verify.dtypes import Array, in_float64
 
 # grid_sample: 1 - fraction on two axes, the product of two weights, the product with the value.
 GRID_SAMPLE = Roundings(1, 4)
+# A bicubic weight's own roundings: 1 - t meets one, by which a weight may change as by its square; its factors five
+# more. The factor 1 + t - 5/4 t^2, at least 3/4, meets three roundings of at most 2 each and another of 1 - t; that of
+# a slope, 9/2 - 15/4 s of at least 3/4, its own and one of s, which it scales by at most 5; 3 t - 1 and 3 t - 2 one.
+_CUBIC_WEIGHT = 15
 # Its gradient to the input: the same 4, and partial sums: they are added in at most as many additions as there are
 # partial sums, which the terms already pay for, plus the one of the last.
 GRID_SAMPLE_INPUT = Roundings(1, 5)
@@ -25,7 +31,12 @@ GRID_SAMPLE_INPUT = Roundings(1, 5)
 GRID_SAMPLE_GRID = Roundings(1, 6)
 
 
-class _AxisTap(NamedTuple):
+def _of_mode(roundings: Roundings, mode: str) -> Roundings:
+    """Those of the linear modes, and the weights' own on two axes where they are cubic."""
+    return Roundings(roundings.passes, roundings.extra + 2 * _CUBIC_WEIGHT) if mode == "bicubic" else roundings
+
+
+class AxisTap(NamedTuple):
     """One tap of every sample on one axis."""
 
     pixel: Array  # int64; any value where it does not exist
@@ -49,22 +60,72 @@ def _bilinear(position: Array) -> list[tuple[Array, Array, Array]]:
     return [(low, 1 - fraction, -slope), (low + 1, fraction, slope)]
 
 
-def _zeros(pixel: Array, extent: int) -> tuple[Array, Array]:
-    inside = (pixel >= 0) & (pixel < extent)  # false for NaN
-    return np.where(inside, pixel, 0).astype(np.int64), inside
+def _nearest(position: Array) -> list[tuple[Array, Array, Array]]:
+    pixel = np.rint(position)  # ties to even
+    return [(pixel, np.ones(pixel.shape), np.zeros(pixel.shape))]
+
+
+def _bicubic(position: Array) -> list[tuple[Array, Array, Array]]:
+    """Keys' kernel with a = -3/4 at the distances of four pixels; at infinity the second alone counts."""
+    low = np.floor(position)
+    fraction = np.where(np.isfinite(position), position - low, 0).astype(np.float64)
+    t, s = fraction, 1 - fraction
+    # In factors of both distances: a polynomial of one would cancel where its weight is small.
+    weights = (-0.75 * t * s**2, s * (1 + t - 1.25 * t**2), t * (1 + s - 1.25 * s**2), -0.75 * t**2 * s)
+    slopes = (0.75 * s * (3 * t - 1), t * (3.75 * t - 4.5), s * (4.5 - 3.75 * s), 0.75 * t * (3 * t - 2))
+    pixels = (np.asarray(low + position.dtype.type(k - 1), position.dtype) for k in range(4))
+    return list(zip(pixels, weights, slopes, strict=True))
+
+
+def _zeros(position: Array, extent: int, align_corners: bool) -> tuple[Array, Array]:
+    return position, np.ones(position.shape)
+
+
+def _border(position: Array, extent: int, align_corners: bool) -> tuple[Array, Array]:
+    last = position.dtype.type(extent - 1)
+    # An infinite coordinate of one pixel, whose position is infinity times 0, is there, too.
+    clipped = np.clip(np.where(np.isnan(position), 0, position), 0, last).astype(position.dtype)
+    return clipped, ((position > 0) & (position < last)).astype(np.float64)
+
+
+def _reflection(position: Array, extent: int, align_corners: bool) -> tuple[Array, Array]:
+    compute = position.dtype.type
+    edge, span = compute(0 if align_corners else -0.5), compute(extent - 1 if align_corners else extent)
+    if span == 0:
+        return np.zeros_like(position), np.zeros(position.shape)
+    distance = position - edge
+    period = compute(2) * span
+    left = np.fmod(np.abs(distance), period)  # exact
+    returns = left >= span
+    mirrored = np.where(returns, period - left, left) + edge
+    clipped, moves = _border(np.asarray(mirrored, position.dtype), extent, align_corners)
+    return clipped, moves * np.where((distance < 0) ^ returns, -1.0, 1.0)
 
 
 # name -> taps of a position: (pixel as a float, weight, slope)
-INTERPOLATIONS: dict[str, Callable[[Array], list[tuple[Array, Array, Array]]]] = {"bilinear": _bilinear}
-# name -> (pixel as a float, extent) to (pixel, whether it exists)
-PADDINGS: dict[str, Callable[[Array, int], tuple[Array, Array]]] = {"zeros": _zeros}
+INTERPOLATIONS: dict[str, Callable[[Array], list[tuple[Array, Array, Array]]]] = {
+    "bilinear": _bilinear,
+    "nearest": _nearest,
+    "bicubic": _bicubic,
+}
+# name -> (position, extent, align_corners) to (position, the sign with which it moves, or 0)
+PADDINGS: dict[str, Callable[[Array, int, bool], tuple[Array, Array]]] = {
+    "zeros": _zeros,
+    "border": _border,
+    "reflection": _reflection,
+}
 
 
-def _axis_taps(position: Array, extent: int, mode: str, padding_mode: str) -> list[_AxisTap]:
+def axis_taps(position: Array, extent: int, mode: str) -> list[AxisTap]:
+    return within(INTERPOLATIONS[mode](position), extent)
+
+
+def within(found: list[tuple[Array, Array, Array]], extent: int) -> list[AxisTap]:
+    """Taps with what of them exists."""
     taps = []
-    for pixel, weight, slope in INTERPOLATIONS[mode](position):
-        index, exists = PADDINGS[padding_mode](pixel, extent)
-        taps.append(_AxisTap(index, weight, slope, exists))
+    for pixel, weight, slope in found:
+        inside = (pixel >= 0) & (pixel < extent)  # false for NaN
+        taps.append(AxisTap(np.where(inside, pixel, 0).astype(np.int64), weight, slope, inside))
     return taps
 
 
@@ -72,9 +133,10 @@ class _Samples(NamedTuple):
     """The grid in one flat list of samples, row-major."""
 
     image: Array
-    missing: Array  # bool: a NaN coordinate
-    across: list[_AxisTap]
-    down: list[_AxisTap]
+    missing: Array  # bool: a NaN coordinate, or one whose reflection ends nowhere
+    across: list[AxisTap]
+    down: list[AxisTap]
+    moves: tuple[Array, Array]  # float64: d(position)/d(coordinate), across and down
 
 
 def _samples(
@@ -84,13 +146,27 @@ def _samples(
     batch, rows, columns, _ = coordinates.shape
     flat = coordinates.reshape(-1, 2)
     with np.errstate(all="ignore"):
-        x = source_position(flat[:, 0], width, align_corners)
-        y = source_position(flat[:, 1], height, align_corners)
-        across = _axis_taps(x, width, mode, padding_mode)
-        down = _axis_taps(y, height, mode, padding_mode)
-    missing = np.isnan(flat).any(axis=1)
+        missing = np.isnan(flat).any(axis=1)
+        axes, moves = [], []
+        for axis, extent in enumerate((width, height)):
+            position = source_position(flat[:, axis], extent, align_corners)
+            if padding_mode == "reflection":
+                missing |= ~np.isfinite(position)
+            scale = (extent - 1) / 2 if align_corners else extent / 2
+            if mode == "bicubic":
+                # Padding moves each pixel, and the sample not at all.
+                padded_taps = [
+                    (PADDINGS[padding_mode](pixel, extent, align_corners)[0], weight, slope)
+                    for pixel, weight, slope in _bicubic(position)
+                ]
+                axes.append(within(padded_taps, extent))
+                moves.append(np.full(position.shape, scale))
+                continue
+            padded, sign = PADDINGS[padding_mode](position, extent, align_corners)
+            axes.append(axis_taps(padded, extent, mode))
+            moves.append(sign * scale)
     image = np.repeat(np.arange(batch), rows * columns)
-    return _Samples(image, missing, across, down)
+    return _Samples(image, missing, axes[0], axes[1], (moves[0], moves[1]))
 
 
 def grid_sample_2d(
@@ -116,7 +192,9 @@ def grid_sample_2d(
                 source = (samples.image[taken] * h + tap_y.pixel[taken]) * w + tap_x.pixel[taken]
                 total.add(taken, weight[taken, None] * pixels[source])
     total.value[samples.missing] = np.nan
-    return total.result(GRID_SAMPLE).map(lambda part: np.moveaxis(part.reshape(n, oh, ow, c), 3, 1).copy())
+    return total.result(_of_mode(GRID_SAMPLE, mode)).map(
+        lambda part: np.moveaxis(part.reshape(n, oh, ow, c), 3, 1).copy()
+    )
 
 
 def grid_sample_2d_backward_input(
@@ -141,7 +219,9 @@ def grid_sample_2d_backward_input(
                 (taken,) = np.nonzero(tap_y.exists & tap_x.exists & ~samples.missing & (weight != 0))
                 target = (samples.image[taken] * h + tap_y.pixel[taken]) * w + tap_x.pixel[taken]
                 total.add(target, weight[taken, None] * gradients[taken])
-    return total.result(GRID_SAMPLE_INPUT).map(lambda part: np.moveaxis(part.reshape(n, h, w, c), 3, 1).copy())
+    return total.result(_of_mode(GRID_SAMPLE_INPUT, mode)).map(
+        lambda part: np.moveaxis(part.reshape(n, h, w, c), 3, 1).copy()
+    )
 
 
 def grid_sample_2d_backward_grid(
@@ -161,21 +241,17 @@ def grid_sample_2d_backward_grid(
     pixels = np.moveaxis(image, 1, 3).reshape(n * h * w, c)
     gradients = np.moveaxis(gradient, 1, 3).reshape(n * oh * ow, c)
     total = Accumulator(n * oh * ow * 2, 1)
-    per_pixel_x = (w - 1) / 2 if align_corners else w / 2  # d(position)/d(coordinate)
-    per_pixel_y = (h - 1) / 2 if align_corners else h / 2
     with np.errstate(all="ignore"):
         for tap_y in samples.down:
             for tap_x in samples.across:
                 exists = tap_y.exists & tap_x.exists & ~samples.missing
-                for axis, weight, per_pixel in (
-                    (0, tap_x.slope * tap_y.weight, per_pixel_x),
-                    (1, tap_y.slope * tap_x.weight, per_pixel_y),
-                ):
-                    (taken,) = np.nonzero(exists & (weight != 0))
+                for axis, weight in ((0, tap_x.slope * tap_y.weight), (1, tap_y.slope * tap_x.weight)):
+                    moves = samples.moves[axis]
+                    (taken,) = np.nonzero(exists & (weight != 0) & (moves != 0))
                     source = (samples.image[taken] * h + tap_y.pixel[taken]) * w + tap_x.pixel[taken]
-                    terms = gradients[taken] * pixels[source] * weight[taken, None] * per_pixel
+                    terms = gradients[taken] * pixels[source] * (weight * moves)[taken, None]
                     total.add(np.repeat(2 * taken + axis, c), terms.reshape(-1, 1))
-    return total.result(GRID_SAMPLE_GRID).map(lambda part: part.reshape(n, oh, ow, 2))
+    return total.result(_of_mode(GRID_SAMPLE_GRID, mode)).map(lambda part: part.reshape(n, oh, ow, 2))
 
 
 def grid_sample_2d_backward(grad_output: Any, input: Any, grid: Any, **options: Any) -> tuple[Sum, Sum]:
@@ -186,10 +262,17 @@ def grid_sample_2d_backward(grad_output: Any, input: Any, grid: Any, **options: 
     )
 
 
-def pixels_read(grid: Any, size: tuple[int, int], coordinate_dtype: Any = np.float64) -> int:
-    """How many pixels of its images, of ``size`` (H, W), a grid reads; bilinear, zeros outside."""
+def pixels_read(
+    grid: Any,
+    size: tuple[int, int],
+    coordinate_dtype: Any = np.float64,
+    mode: str = "bilinear",
+    padding_mode: str = "zeros",
+    align_corners: bool = False,
+) -> int:
+    """How many pixels of its images, of ``size`` (H, W), a grid reads."""
     h, w = size
-    samples = _samples(grid, h, w, "bilinear", "zeros", False, coordinate_dtype)
+    samples = _samples(grid, h, w, mode, padding_mode, align_corners, coordinate_dtype)
     seen = np.zeros(len(np.asarray(grid)) * h * w, bool)
     for tap_y in samples.down:
         for tap_x in samples.across:

@@ -15,54 +15,62 @@
 namespace baracuda::affine_grid {
 namespace {
 
-template <typename T>
-Status write_rows(const Problem& p, const ForwardBuffers<T>& b) {
+// The base coordinates of a row of one map's grid, but for x.
+template <int kAxes, typename T>
+void set_row(const Problem& p, int64_t row, T* base) {
+  base[1] = base_coordinate<T>(row % p.output_h, p.output_h, p.aligns_corners);
+  if constexpr (kAxes == 3) base[2] = base_coordinate<T>(row / p.output_h, p.output_d, p.aligns_corners);
+}
+
+template <typename T, int kAxes>
+Status write_rows(const Problem& p, const ForwardBuffers<T, kAxes>& b) {
+  const int64_t rows = static_cast<int64_t>(p.output_d) * p.output_h;
   // A division takes the time of some eight simple elements.
-  parallel_for(static_cast<int64_t>(p.n) * p.output_h, grain_for(8 * static_cast<int64_t>(p.output_w)),
-               [&](int64_t task) {
-                 const T* theta = b.theta + task / p.output_h * kThetaSize;
-                 const T y = base_coordinate<T>(task % p.output_h, p.output_h);
-                 T* row = b.grid + task * p.output_w * 2;
-                 for (int64_t j = 0; j < p.output_w; ++j) {
-                   const T x = base_coordinate<T>(j, p.output_w);
-                   row[2 * j] = narrow<T>(map_coordinate(theta, x, y));
-                   row[2 * j + 1] = narrow<T>(map_coordinate(theta + 3, x, y));
-                 }
-               });
+  parallel_for(p.n * rows, grain_for(8 * static_cast<int64_t>(p.output_w)), [&](int64_t task) {
+    const T* theta = b.theta + task / rows * theta_size(kAxes);
+    T base[kAxes];
+    set_row<kAxes>(p, task % rows, base);
+    T* row = b.grid + task * p.output_w * kAxes;
+    for (int64_t j = 0; j < p.output_w; ++j) {
+      base[0] = base_coordinate<T>(j, p.output_w, p.aligns_corners);
+      for (int axis = 0; axis < kAxes; ++axis) {
+        row[kAxes * j + axis] = narrow<T>(map_coordinate<kAxes>(theta + axis * (kAxes + 1), base));
+      }
+    }
+  });
   return Status::kOk;
 }
 
-// The six sums of samples [first, end) of one image.
-template <typename T>
+// The sums of samples [first, end) of one map, for each element of theta.
+template <int kAxes, typename T>
 void sum_chunk(const Problem& p, const T* grad_grid, int64_t first, int64_t end, T* sums) {
-  T x_row[3] = {}, y_row[3] = {};
+  for (int k = 0; k < theta_size(kAxes); ++k) sums[k] = T(0);
   int64_t row = first / p.output_w;
   int64_t column = first % p.output_w;
-  T y = base_coordinate<T>(row, p.output_h);
+  T base[kAxes];
+  set_row<kAxes>(p, row, base);
   for (int64_t sample = first; sample < end; ++sample) {
-    const T x = base_coordinate<T>(column, p.output_w);
-    add_to_row(grad_grid[2 * sample], x, y, x_row);
-    add_to_row(grad_grid[2 * sample + 1], x, y, y_row);
+    base[0] = base_coordinate<T>(column, p.output_w, p.aligns_corners);
+    for (int axis = 0; axis < kAxes; ++axis) {
+      add_to_row<kAxes>(grad_grid[kAxes * sample + axis], base, sums + axis * (kAxes + 1));
+    }
     if (++column == p.output_w) {
       column = 0;
-      y = base_coordinate<T>(++row, p.output_h);
+      set_row<kAxes>(p, ++row, base);
     }
-  }
-  for (int k = 0; k < 3; ++k) {
-    sums[k] = x_row[k];
-    sums[3 + k] = y_row[k];
   }
 }
 
-template <typename T>
-Status sum_chunks(const Problem& p, const BackwardBuffers<T>& b, void* workspace) {
-  const Partials<T> partials(p, workspace);
+template <typename T, int kAxes>
+Status sum_chunks(const Problem& p, const BackwardBuffers<T, kAxes>& b, void* workspace) {
+  constexpr int32_t kThetaSize = theta_size(kAxes);
+  const Partials<T, kAxes> partials(p, workspace);
   parallel_for(p.n * p.chunks, grain_for(8 * kChunk), [&](int64_t task) {
     const int64_t image = task / p.chunks, chunk = task % p.chunks;
     const int64_t first = chunk * kChunk;
     const int64_t end = first + kChunk < p.samples ? first + kChunk : p.samples;
     T sums[kThetaSize];
-    sum_chunk(p, b.grad_grid + image * p.samples * 2, first, end, sums);
+    sum_chunk<kAxes>(p, b.grad_grid + image * p.samples * kAxes, first, end, sums);
     for (int64_t k = 0; k < kThetaSize; ++k) partials.sums[(image * kThetaSize + k) * p.chunks + chunk] = sums[k];
   });
   parallel_for(p.theta_numel, grain_for(4 * p.chunks), [&](int64_t task) {
@@ -74,33 +82,41 @@ Status sum_chunks(const Problem& p, const BackwardBuffers<T>& b, void* workspace
   return Status::kOk;
 }
 
-template <typename T>
+template <typename T, int kAxes>
 struct RowsPath {
   static const char* name() { return "rows"; }
-  const Request<Problem, ForwardBuffers<T>>& call;
+  const Request<Problem, ForwardBuffers<T, kAxes>>& call;
   Status enqueue() const { return write_rows(call.p, call.b); }
 };
 
-template <typename T>
+template <typename T, int kAxes>
 struct ChunksPath {
   static const char* name() { return "chunks"; }
-  const Request<Problem, BackwardBuffers<T>>& call;
+  const Request<Problem, BackwardBuffers<T, kAxes>>& call;
   Status enqueue() const { return sum_chunks(call.p, call.b, call.workspace); }
 };
 
-template <typename T>
-Status run(const Problem& p, const ForwardBuffers<T>& b, void* workspace) {
-  return Paths<RowsPath<T>>::enqueue(Request<Problem, ForwardBuffers<T>>{p, b, workspace});
+template <typename T, int kAxes>
+Status run(const Problem& p, const ForwardBuffers<T, kAxes>& b, void* workspace) {
+  return Paths<RowsPath<T, kAxes>>::enqueue(Request<Problem, ForwardBuffers<T, kAxes>>{p, b, workspace});
 }
 
-template <typename T>
-Status run(const Problem& p, const BackwardBuffers<T>& b, void* workspace) {
-  return Paths<ChunksPath<T>>::enqueue(Request<Problem, BackwardBuffers<T>>{p, b, workspace});
+template <typename T, int kAxes>
+Status run(const Problem& p, const BackwardBuffers<T, kAxes>& b, void* workspace) {
+  return Paths<ChunksPath<T, kAxes>>::enqueue(Request<Problem, BackwardBuffers<T, kAxes>>{p, b, workspace});
 }
 
 }  // namespace
 
-BARACUDA_PROVIDE_BOTH_DIRECTIONS(float)
-BARACUDA_PROVIDE_BOTH_DIRECTIONS(double)
+#define BARACUDA_PROVIDE_AXES(T, AXES)                              \
+  BARACUDA_PROVIDE_LAUNCH(Problem, ForwardBuffers<T, AXES>)         \
+  BARACUDA_PROVIDE_LAUNCH(Problem, BackwardBuffers<T, AXES>)        \
+  BARACUDA_PROVIDE_WORKSPACE_SIZE(Problem, ForwardBuffers<T, AXES>) \
+  BARACUDA_PROVIDE_WORKSPACE_SIZE(Problem, BackwardBuffers<T, AXES>)
+BARACUDA_PROVIDE_AXES(float, 2)
+BARACUDA_PROVIDE_AXES(double, 2)
+BARACUDA_PROVIDE_AXES(float, 3)
+BARACUDA_PROVIDE_AXES(double, 3)
+#undef BARACUDA_PROVIDE_AXES
 
 }  // namespace baracuda::affine_grid

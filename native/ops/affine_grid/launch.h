@@ -11,43 +11,46 @@
 
 namespace baracuda::affine_grid {
 
-template <typename T>
+// kDimensions: coordinates of a position, 2 or 3.
+template <typename T, int kDimensions>
 struct ForwardBuffers {
   using Element = T;
+  static constexpr int kAxes = kDimensions;
   const T* theta;
   T* grid;
 };
 
-template <typename T>
+template <typename T, int kDimensions>
 struct BackwardBuffers {
   using Element = T;
+  static constexpr int kAxes = kDimensions;
   const T* grad_grid;
   T* grad_theta;
 };
 
 namespace {
 
-// The backward's scratch: partials[image][element of theta][chunk].
-template <typename T>
+// The backward's scratch: partials[map][element of theta][chunk].
+template <typename T, int kAxes>
 struct Partials {
   T* sums;
   size_t bytes;
 
   Partials(const Problem& p, void* workspace) {
     WorkspaceLayout layout;
-    const size_t offset = layout.reserve<T>(p.n * p.chunks * kThetaSize);
+    const size_t offset = layout.reserve<T>(p.n * p.chunks * theta_size(kAxes));
     bytes = layout.bytes();
     sums = workspace_array<T>(workspace, offset);
   }
 };
 
-template <typename T>
-inline size_t bytes_of(const Problem&, const ForwardBuffers<T>*) {
+template <typename T, int kAxes>
+inline size_t bytes_of(const Problem&, const ForwardBuffers<T, kAxes>*) {
   return 0;
 }
-template <typename T>
-inline size_t bytes_of(const Problem& p, const BackwardBuffers<T>*) {
-  return Partials<T>(p, nullptr).bytes;
+template <typename T, int kAxes>
+inline size_t bytes_of(const Problem& p, const BackwardBuffers<T, kAxes>*) {
+  return Partials<T, kAxes>(p, nullptr).bytes;
 }
 
 }  // namespace

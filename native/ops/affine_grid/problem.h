@@ -11,21 +11,27 @@ namespace baracuda::affine_grid {
 // The backward's sums are cut into chunks of this many consecutive samples; their sums are added in order.
 constexpr int32_t kChunk = 256;
 
-// Elements of one map: rows (x, y), columns (x, y, 1).
-constexpr int32_t kThetaSize = 6;
+// Elements of one map of `axes` coordinates: rows (x, y) and columns (x, y, 1), in volumes (x, y, z) and (x, y, z, 1).
+constexpr int32_t theta_size(int axes) { return axes * (axes + 1); }
 
-struct Problem {
-  int32_t n, output_h, output_w;
-
-  int64_t samples;      // output_h output_w, in one image
-  int64_t chunks;       // of kChunk samples, in one image
-  int64_t grid_numel;   // 2 n samples
-  int64_t theta_numel;  // 6 n
+// The grid's extents; an image has a depth of 1.
+struct Extents {
+  int32_t output_d, output_h, output_w;
 };
 
-// Checks in the project's fixed order. `grid` and `theta` are what texts call the tensors, `element_bytes` is the size
-// of a coordinate.
-Status make_problem(int32_t n, int32_t output_h, int32_t output_w, const char* grid, const char* theta,
-                    int64_t element_bytes, Problem* problem);
+struct Problem {
+  int32_t n, output_d, output_h, output_w;
+  bool aligns_corners;  // the outermost samples' centres, not their outer edges, are at -1 and 1
+
+  int64_t samples;      // output_d output_h output_w, of one map
+  int64_t chunks;       // of kChunk samples, of one map
+  int64_t grid_numel;   // axes n samples
+  int64_t theta_numel;  // theta_size(axes) n
+};
+
+// Checks in the project's fixed order. `axes` is 2 or 3, `align_corners` is an option's number; `grid` and `theta` are
+// what texts call the tensors, `element_bytes` is the size of a coordinate.
+Status make_problem(int axes, int32_t n, const Extents& extents, int32_t align_corners, const char* grid,
+                    const char* theta, int64_t element_bytes, Problem* problem);
 
 }  // namespace baracuda::affine_grid

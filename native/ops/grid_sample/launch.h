@@ -30,10 +30,18 @@ struct BackwardBuffers {
 
 // Bytes of scratch for one call, from the problem's scalars alone.
 template <typename Buffers>
-size_t workspace_size(const Problem& problem);
+size_t workspace_size(const RuledProblem& problem);
 
-// Enqueues the call. Every output element is written; `workspace` holds workspace_size bytes, 16-byte aligned.
+// Enqueues the call. Every element of the outputs that the problem asks for is written; the others are NULL.
+// `workspace` holds workspace_size bytes, 16-byte aligned.
 template <typename Buffers>
-Status launch(const Problem& problem, const Buffers& buffers, void* workspace, Stream stream);
+Status launch(const RuledProblem& problem, const Buffers& buffers, void* workspace, Stream stream);
+
+// Stamps what a backend provides for one dtype.
+#define BARACUDA_PROVIDE_GRID_SAMPLE(T)                            \
+  BARACUDA_PROVIDE_LAUNCH(RuledProblem, ForwardBuffers<T>)         \
+  BARACUDA_PROVIDE_LAUNCH(RuledProblem, BackwardBuffers<T>)        \
+  BARACUDA_PROVIDE_WORKSPACE_SIZE(RuledProblem, ForwardBuffers<T>) \
+  BARACUDA_PROVIDE_WORKSPACE_SIZE(RuledProblem, BackwardBuffers<T>)
 
 }  // namespace baracuda::grid_sample

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bilinear sampling's geometry, shared by both backends: where a sample lies between pixels, which of its four taps
-// exist and what they weigh, in the value and in the derivative.
+// The samples' geometry, shared by both backends: where a sample lies between pixels, which of its four taps exist and
+// what they weigh, in the value and in the derivative. A nearest sample is one that lies on a pixel.
 #pragma once
 
 #include <cstdint>
@@ -66,6 +66,99 @@ BARACUDA_HD bool is_missing(C grid_x, C grid_y) {
 
 BARACUDA_HD bool is_pixel(int32_t index, int32_t extent) { return index >= 0 && index < extent; }
 
+// --- samples that follow a rule --------------------------------------------------------------------------------------
+
+// The coordinate in pixels, before padding.
+template <typename C>
+BARACUDA_HD C position_of(C coordinate, int32_t extent, const Rule& rule) {
+  if (!rule.aligns_corners) return position_of(coordinate, extent);
+  return (coordinate + C(1)) / C(2) * static_cast<C>(extent - 1);
+}
+
+// Whether a position makes the output NaN: a NaN coordinate, and in a reflection one that ends nowhere.
+template <typename C>
+BARACUDA_HD bool is_missing(C coordinate, C position, const Rule& rule) {
+  return coordinate != coordinate || (rule.padding == Padding::kReflection && !is_finite(position));
+}
+
+// Where a sample lies on an axis after padding, and d(position) / d(coordinate) there.
+template <typename C>
+struct Source {
+  C position;  // NaN where it is missing
+  C slope;
+};
+
+// Mirrors a position at the outer edges of the image, or at its corner pixels' centres: a triangle wave. The remainder
+// is exact, so that no position is too far.
+template <typename C>
+BARACUDA_HD Source<C> reflect(const Source<C>& at, int32_t extent, const Rule& rule) {
+  const C edge = rule.aligns_corners ? C(0) : C(-0.5);
+  const C span = static_cast<C>(rule.aligns_corners ? extent - 1 : extent), period = span * C(2);
+  if (span == C(0)) return {C(0), C(0)};
+  C distance = at.position - edge, slope = at.slope;
+  if (distance < C(0)) {
+    distance = -distance;
+    slope = -slope;
+  }
+  if (distance >= period) distance = remainder_of(distance, period);
+  if (distance < span) return {distance + edge, slope};
+  return {(period - distance) + edge, -slope};
+}
+
+// Moves a position outside of the outermost pixels' centres there, where it stays when the coordinate moves.
+template <typename C>
+BARACUDA_HD Source<C> clip(const Source<C>& at, int32_t extent) {
+  const C last = static_cast<C>(extent - 1);
+  if (!(at.position > C(0))) return {C(0), C(0)};  // also a NaN: infinity times an extent of 0
+  if (at.position >= last) return {last, C(0)};
+  return at;
+}
+
+template <typename C>
+BARACUDA_HD Source<C> source_of(C coordinate, int32_t extent, const Rule& rule) {
+  Source<C> at{position_of(coordinate, extent, rule), static_cast<C>(extent - rule.aligns_corners) / C(2)};
+  if (rule.padding == Padding::kZeros) return at;
+  const bool missing = is_missing(coordinate, at.position, rule);
+  if (rule.padding == Padding::kReflection) at = reflect(at, extent, rule);
+  at = clip(at, extent);
+  if (missing) at.position = canonical_nan<C>();
+  return at;
+}
+
+// As for a plain sample; `low` is the position's floor, or the nearest pixel.
+template <typename C>
+BARACUDA_HD AxisPosition<C> place(C position, C low, int32_t extent, const Rule& rule) {
+  AxisPosition<C> at = place(position, low, extent);
+  // The last pixel's number as C may round up.
+  if (rule.padding != Padding::kZeros && low >= static_cast<C>(extent - 1)) at = {extent - 1, C(0)};
+  if (rule.mode == Mode::kNearest) at = {at.low < 0 ? kOutside : at.low, C(0)};
+  return at;
+}
+
+template <typename C>
+BARACUDA_HD AxisPosition<C> locate(C coordinate, int32_t extent, const Rule& rule) {
+  const C position = source_of(coordinate, extent, rule).position;
+  return place(position, rule.mode == Mode::kNearest ? round_of(position) : floor_of(position), extent, rule);
+}
+
+template <typename C>
+BARACUDA_HD Position<C> locate_sample(C grid_x, C grid_y, const RuledProblem& p) {
+  return {locate(grid_x, p.input_w, p.rule), locate(grid_y, p.input_h, p.rule)};
+}
+
+// Whether the sample is missing, given its coordinates; its taps do not say it.
+template <typename C>
+BARACUDA_HD bool is_missing(C grid_x, C grid_y, const Problem&) {
+  return is_missing(grid_x, grid_y);
+}
+template <typename C>
+BARACUDA_HD bool is_missing(C grid_x, C grid_y, const RuledProblem& p) {
+  return is_missing(grid_x, position_of(grid_x, p.input_w, p.rule), p.rule) ||
+         is_missing(grid_y, position_of(grid_y, p.input_h, p.rule), p.rule);
+}
+
+// --- taps ------------------------------------------------------------------------------------------------------------
+
 // Weights of a sample's four taps; 0 for a tap outside the image. A tap of weight 0 does not exist: it is skipped, so
 // that its value, perhaps infinite, cannot leak.
 template <typename C>
@@ -116,6 +209,29 @@ BARACUDA_HD bool any_tap(const Taps<C>& taps) {
 template <typename C>
 BARACUDA_HD C pixels_per_unit(int32_t extent) {
   return static_cast<C>(extent) / C(2);
+}
+
+// A sample's gradient to its position as that to its coordinates, whose place is `coordinates`. Where the position does
+// not move with a coordinate, that one's gradient is 0 and not a product, which an infinity would make NaN.
+template <typename C>
+struct Gradient {
+  C x, y;
+};
+
+template <typename C>
+BARACUDA_HD Gradient<C> by_coordinates(C by_x, C by_y, const C*, const Problem& p) {
+  return {narrow<C>(by_x * pixels_per_unit<C>(p.input_w)), narrow<C>(by_y * pixels_per_unit<C>(p.input_h))};
+}
+template <typename C>
+BARACUDA_HD C by_coordinate(C by_position, C slope) {
+  if (slope == C(0)) return C(0);
+  const C product = by_position * slope;
+  return narrow<C>(slope < C(0) ? C(0) + product : product);  // a sum of 0 stays a positive one
+}
+template <typename C>
+BARACUDA_HD Gradient<C> by_coordinates(C by_x, C by_y, const C* coordinates, const RuledProblem& p) {
+  return {by_coordinate(by_x, source_of(coordinates[0], p.input_w, p.rule).slope),
+          by_coordinate(by_y, source_of(coordinates[1], p.input_h, p.rule).slope)};
 }
 
 }  // namespace

@@ -7,15 +7,26 @@
 namespace baracuda::grid_sample {
 
 Status make_problem(int32_t n, int32_t c, int32_t input_h, int32_t input_w, int32_t output_h, int32_t output_w,
-                    const char* samples, int64_t element_bytes, int64_t coordinate_bytes, Problem* problem) {
+                    const Options& options, const char* samples, int64_t element_bytes, int64_t coordinate_bytes,
+                    RuledProblem* problem) {
   BARACUDA_RETURN_IF_FAILED(check_extent("n", n));
   BARACUDA_RETURN_IF_FAILED(check_extent("c", c));
   BARACUDA_RETURN_IF_FAILED(check_extent("input_h", input_h));
   BARACUDA_RETURN_IF_FAILED(check_extent("input_w", input_w));
   BARACUDA_RETURN_IF_FAILED(check_extent("output_h", output_h));
   BARACUDA_RETURN_IF_FAILED(check_extent("output_w", output_w));
+  BARACUDA_RETURN_IF_FAILED(check_range("options->mode", options.mode, 0, kModes - 1));
+  BARACUDA_RETURN_IF_FAILED(check_range("options->padding_mode", options.padding_mode, 0, kPaddings - 1));
+  BARACUDA_RETURN_IF_FAILED(check_range("options->align_corners", options.align_corners, 0, 1));
+  BARACUDA_RETURN_IF_FAILED(check_range("options->gradients", options.gradients, 0, kGradients - 1));
+  if (options.padding_mode != 0 && (input_h == 0 || input_w == 0)) {
+    return fail(Status::kInvalidProblem, "input_h is %d and input_w %d; wanted a pixel that can be at the border",
+                input_h, input_w);
+  }
 
-  Problem p{};
+  RuledProblem p{};
+  p.rule = {static_cast<Mode>(options.mode), static_cast<Padding>(options.padding_mode), options.align_corners != 0};
+  p.gradients = static_cast<Gradients>(options.gradients);
   p.n = n, p.c = c;
   p.input_h = input_h, p.input_w = input_w;
   p.output_h = output_h, p.output_w = output_w;

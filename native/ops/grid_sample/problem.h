@@ -4,6 +4,7 @@
 
 #include <cstdint>
 
+#include "core/host_device.h"
 #include "core/status.h"
 
 namespace baracuda::grid_sample {
@@ -24,9 +25,46 @@ struct Problem {
   int64_t grid_numel;    // 2 n samples
 };
 
+// Which taps a sample has, where a position outside of the image goes, and which gradients are asked for; the numbers
+// are those of the C options.
+enum class Mode : int32_t { kBilinear, kNearest, kBicubic };
+enum class Padding : int32_t { kZeros, kBorder, kReflection };
+enum class Gradients : int32_t { kBoth, kOfInput, kOfGrid };
+constexpr int32_t kModes = 3, kPaddings = 3, kGradients = 3;
+// Volumes have no bicubic samples.
+constexpr int32_t kVolumeModes = 2;
+
+// How a coordinate becomes taps.
+struct Rule {
+  Mode mode;
+  Padding padding;
+  bool aligns_corners;  // -1 and 1 are the corner pixels' centres, not their outer edges
+
+  // The rule of a Problem, which kernels of their own follow.
+  BARACUDA_HD bool is_plain() const { return mode == Mode::kBilinear && padding == Padding::kZeros && !aligns_corners; }
+};
+
+// A problem whose samples follow a rule. Kernels and formulas are made for the type of their problem.
+struct RuledProblem : Problem {
+  Rule rule;
+  Gradients gradients;
+
+  bool has_grad_input() const { return gradients != Gradients::kOfGrid; }
+  bool has_grad_grid() const { return gradients != Gradients::kOfInput; }
+  // The nearest pixel stays the same where a position moves.
+  bool has_slopes() const { return rule.mode != Mode::kNearest; }
+  bool is_cubic() const { return rule.mode == Mode::kBicubic; }
+};
+
+// The C options' numbers; zeros are what the operators without options do.
+struct Options {
+  int32_t mode, padding_mode, align_corners, gradients;
+};
+
 // Checks in the project's fixed order. `samples` is what a text calls the tensor of samples; `element_bytes` and
 // `coordinate_bytes` are the sizes of T and of the grid's type.
 Status make_problem(int32_t n, int32_t c, int32_t input_h, int32_t input_w, int32_t output_h, int32_t output_w,
-                    const char* samples, int64_t element_bytes, int64_t coordinate_bytes, Problem* problem);
+                    const Options& options, const char* samples, int64_t element_bytes, int64_t coordinate_bytes,
+                    RuledProblem* problem);
 
 }  // namespace baracuda::grid_sample

@@ -6,47 +6,34 @@
 //   zeros           empty images         elements
 //   bins            all                  the bins of a box and a channel
 //
+//   levels          several maps         as those two, a map at a time
+//
 //   backward path   calls                a thread owns
 //   zeros           no boxes or bins     elements
 //   tiles           all                  a tile of pixels for a block of channels
+//   levels          several maps         as those two, a map at a time
+//
+//   boxes           their gradient       the gradient of a box
+#include "core/checked.h"
 #include "core/cpu_launch.h"
 #include "core/cpu_parallel.h"
+#include "core/cpu_zeros.h"
 #include "core/integer_math.h"
 #include "core/paths.h"
 #include "core/workspace.h"
+#include "ops/roi_align/cpu_tables.h"
 #include "ops/roi_align/launch.h"
-#include "ops/roi_align/tables.h"
+#include "ops/roi_align/slopes.h"
 
 namespace baracuda::roi_align {
 namespace {
 
-// Writes one axis of one box; answers the pixels that all its bins together touch.
-template <typename T>
-PixelRange tabulate_axis(const Axis<T>& axis, int32_t bins, BinEntry* entries, T* weights, int64_t capacity) {
-  int64_t used = 0;
-  PixelRange touched = no_pixels();
-  for (int32_t bin = 0; bin < bins; ++bin) {
-    const PixelRange pixels = bin_pixels(axis, bin);
-    BinEntry entry{pixels, -1};
-    if (weights_of(pixels) <= capacity - used) {
-      entry.weights = static_cast<int32_t>(used);
-      const int32_t base = first_in_group(pixels.first);
-      for (int32_t k = 0; k < weights_of(pixels); ++k) {
-        weights[used++] = pixels.has(base + k) ? pixel_weight(axis, bin, base + k) : T(0);
-      }
-    }
-    entries[bin] = entry;
-    touched = join(touched, pixels);
-  }
-  return touched;
-}
-
-// Fills the tables of every box.
-template <typename T>
-BoxTables<T> tabulate(const Problem& p, const T* rois, void* workspace) {
+// Fills the tables of every box, as `make` makes it of its row.
+template <typename T, class Make>
+BoxTables<T> tabulate(const Problem& p, const T* rois, void* workspace, const Make& make) {
   const BoxTables<T> tables(p, workspace);
   parallel_for(p.num_rois, grain_for(8 * (tables.y_capacity + tables.x_capacity)), [&](int64_t r) {
-    const Box<T> box = make_box(rois + 5 * r, p);
+    const Box<T> box = make(rois + 5 * r);
     tables.boxes[r] = box;
     if (box.image < 0) return;
     tables.touched[2 * r] = tabulate_axis(box.y, p.pooled_h, tables.y_bins + r * p.pooled_h,
@@ -85,22 +72,18 @@ Compute<T> pool_bin(const T* plane, int64_t row_stride, const TabulatedAxis<Comp
   return sum;
 }
 
-template <typename T>
-Status write_zeros(T* output, int64_t numel) {
-  parallel_for(numel, kPartElements, [&](int64_t i) { output[i] = narrow<T>(Compute<T>(0)); });
-  return Status::kOk;
-}
-
-template <typename T>
-Status pool_all(const Problem& p, const ForwardBuffers<T>& b, void* workspace) {
+// Boxes of another map have their bins written there.
+template <typename T, class Make>
+Status pool_all(const Problem& p, const ForwardBuffers<T>& b, void* workspace, const Make& make) {
   using C = Compute<T>;
   const int64_t bins = static_cast<int64_t>(p.pooled_h) * p.pooled_w;
   const int64_t plane = static_cast<int64_t>(p.h) * p.w;
-  const BoxTables<C> boxes = tabulate(p, b.rois, workspace);
+  const BoxTables<C> boxes = tabulate(p, b.rois, workspace, make);
   parallel_for(static_cast<int64_t>(p.num_rois) * p.c, grain_for(16 * bins), [&](int64_t task) {
     const int64_t r = task / p.c, channel = task % p.c;
     T* output = b.output + task * bins;
     const int32_t image = boxes.boxes[r].image;
+    if (image == kOfOtherLevel) return;
     if (image < 0) {
       for (int64_t i = 0; i < bins; ++i) output[i] = narrow<T>(C(0));
       return;
@@ -261,10 +244,10 @@ void write_tile(const Problem& p, const TilePlace& place, const Tile<Compute<T>>
   }
 }
 
-template <typename T>
-Status sum_all(const Problem& p, const BackwardBuffers<T>& b, void* workspace) {
+template <typename T, class Make>
+Status sum_all(const Problem& p, const BackwardBuffers<T>& b, void* workspace, const Make& make) {
   using C = Compute<T>;
-  const BoxTables<C> tables = tabulate(p, b.rois, workspace);
+  const BoxTables<C> tables = tabulate(p, b.rois, workspace, make);
   const BackwardScratch<C> scratch(p, workspace_array<char>(workspace, tables.bytes));
   scratch.of_images.fill(p, tables);
   const int64_t plane = static_cast<int64_t>(p.h) * p.w;
@@ -288,6 +271,25 @@ Status sum_all(const Problem& p, const BackwardBuffers<T>& b, void* workspace) {
   return Status::kOk;
 }
 
+// How a box is made of its row where there is one map, and for one of several.
+template <typename T>
+struct BoxOfOneMap {
+  const Problem& p;
+  Box<Compute<T>> operator()(const Compute<T>* roi) const { return make_box(roi, p); }
+};
+
+template <typename T>
+struct BoxOfLevel {
+  const LevelsProblem& maps;
+  int32_t level;
+  Box<Compute<T>> operator()(const Compute<T>* roi) const {
+    Box<Compute<T>> box = make_box(roi, maps.levels[level]);
+    if (!has_area(roi)) box.image = kNoImage;
+    if (level_of(roi, maps) != level) box.image = kOfOtherLevel;
+    return box;
+  }
+};
+
 template <typename T>
 struct ForwardZerosPath {
   static const char* name() { return "zeros"; }
@@ -300,7 +302,7 @@ template <typename T>
 struct BinsPath {
   static const char* name() { return "bins"; }
   const Request<Problem, ForwardBuffers<T>>& call;
-  Status enqueue() const { return pool_all(call.p, call.b, call.workspace); }
+  Status enqueue() const { return pool_all(call.p, call.b, call.workspace, BoxOfOneMap<T>{call.p}); }
 };
 
 template <typename T>
@@ -327,7 +329,7 @@ struct TilesPath {
   static const char* name() { return "tiles"; }
   const Request<Problem, BackwardBuffers<T>>& call;
   size_t bytes() const { return BackwardScratch<Compute<T>>(call.p, nullptr).layout.bytes(); }
-  Status enqueue() const { return sum_all(call.p, call.b, call.workspace); }
+  Status enqueue() const { return sum_all(call.p, call.b, call.workspace, BoxOfOneMap<T>{call.p}); }
 };
 
 template <typename T>
@@ -346,8 +348,173 @@ size_t bytes_of(const Problem& p, const BackwardBuffers<T>*) {
   return BoxTables<Compute<T>>(p, nullptr).bytes + behind_tables;
 }
 
+// Zeros for the boxes of a map without pixels.
+template <typename T>
+void write_zeros_of_level(const BoxOfLevel<T>& make, const LevelsForwardBuffers<T>& b) {
+  const Problem& p = make.maps.all;
+  const int64_t of_box = static_cast<int64_t>(p.c) * p.pooled_h * p.pooled_w;
+  parallel_for(p.num_rois, grain_for(of_box), [&](int64_t r) {
+    if (make(b.rois + 5 * r).image == kOfOtherLevel) return;
+    for (int64_t i = 0; i < of_box; ++i) b.output[r * of_box + i] = narrow<T>(Compute<T>(0));
+  });
+}
+
+template <typename T>
+struct LevelsForwardPath {
+  static const char* name() { return "levels"; }
+  const Request<LevelsProblem, LevelsForwardBuffers<T>>& call;
+  Status enqueue() const {
+    for (int32_t level = 0; level < call.p.num_levels; ++level) {
+      const Problem& p = call.p.levels[level];
+      const BoxOfLevel<T> make{call.p, level};
+      if (p.input_numel == 0) {
+        write_zeros_of_level(make, call.b);
+        continue;
+      }
+      const ForwardBuffers<T> own{call.b.inputs[level], call.b.rois, call.b.output};
+      BARACUDA_RETURN_IF_FAILED(pool_all(p, own, call.workspace, make));
+    }
+    return Status::kOk;
+  }
+};
+
+template <typename T>
+struct LevelsBackwardPath {
+  static const char* name() { return "levels"; }
+  const Request<LevelsProblem, LevelsBackwardBuffers<T>>& call;
+  Status enqueue() const {
+    for (int32_t level = 0; level < call.p.num_levels; ++level) {
+      const Problem& p = call.p.levels[level];
+      const BackwardBuffers<T> own{call.b.grad_output, call.b.rois, call.b.grad_inputs[level]};
+      if (p.input_numel == 0 || p.output_numel == 0) {
+        BARACUDA_RETURN_IF_FAILED(write_zeros(own.grad_input, p.input_numel));
+      } else {
+        BARACUDA_RETURN_IF_FAILED(sum_all(p, own, call.workspace, BoxOfLevel<T>{call.p, level}));
+      }
+    }
+    return Status::kOk;
+  }
+};
+
+template <typename T>
+Status run(const LevelsProblem& p, const LevelsForwardBuffers<T>& b, void* workspace) {
+  using Call = Request<LevelsProblem, LevelsForwardBuffers<T>>;
+  return Paths<LevelsForwardPath<T>>::enqueue(Call{p, b, workspace});
+}
+
+template <typename T>
+Status run(const LevelsProblem& p, const LevelsBackwardBuffers<T>& b, void* workspace) {
+  using Call = Request<LevelsProblem, LevelsBackwardBuffers<T>>;
+  return Paths<LevelsBackwardPath<T>>::enqueue(Call{p, b, workspace});
+}
+
+// What the lanes of a box have summed.
+template <typename C>
+struct BoxLanes {
+  BoxSlopes<C> sums[kChannelLanes][kSampleLanes];
+};
+
+// The gradient of a box on some image.
+template <typename T>
+BoxSlopes<Compute<T>> sum_box(const Problem& p, const BoxesBackwardBuffers<T>& b, int64_t r,
+                              const Box<Compute<T>>& box) {
+  using C = Compute<T>;
+  BoxLanes<C> lanes{};
+  const int64_t plane = static_cast<int64_t>(p.h) * p.w, bins = static_cast<int64_t>(p.pooled_h) * p.pooled_w;
+  const T* const input = b.input + box.image * p.c * plane;
+  const T* const grad_output = b.grad_output + r * p.c * bins;
+  SampleSpan rows = no_samples(), columns = no_samples();
+  for (int32_t bin = 0; bin < p.pooled_h; ++bin) rows = join(rows, span_of_bin(box.y, bin));
+  for (int32_t bin = 0; bin < p.pooled_w; ++bin) columns = join(columns, span_of_bin(box.x, bin));
+  const Compute<T>* const roi = b.rois + 5 * r;
+  const bool least_y = has_least_length(roi[2], roi[4], p), least_x = has_least_length(roi[1], roi[3], p);
+  int64_t number = 0;
+  for (int64_t row = rows.first; row < rows.end; ++row) {
+    const SampleSlope<C> y(box.y, row, p.pooled_h, least_y);
+    for (int64_t column = columns.first; column < columns.end; ++column, ++number) {
+      const SampleSlope<C> x(box.x, column, p.pooled_w, least_x);
+      const SampleTaps taps(y, x, p.w);
+      if (!taps.any) continue;
+      const T* const grad = grad_output + static_cast<int64_t>(y.bin) * p.pooled_w + x.bin;
+      C of_taps[kChannelLanes][4] = {};
+      for (int32_t first = 0; first < p.c; first += kChannelLanes) {
+        const int32_t count = p.c - first < kChannelLanes ? p.c - first : kChannelLanes;
+        for (int32_t lane = 0; lane < count; ++lane) {
+          taps.add(widen(grad[(first + lane) * bins]), input + (first + lane) * plane, of_taps[lane]);
+        }
+      }
+      for (int32_t lane = 0; lane < kChannelLanes; ++lane) {
+        lanes.sums[lane][number % kSampleLanes].add(y, x, of_taps[lane]);
+      }
+    }
+  }
+  BoxSlopes<C> total{};
+  for (int32_t lane = 0; lane < kChannelLanes; ++lane) {
+    for (int32_t half = kSampleLanes / 2; half > 0; half /= 2) {
+      for (int32_t i = 0; i < half; ++i) lanes.sums[lane][i].join(lanes.sums[lane][i + half]);
+    }
+    total.join(lanes.sums[lane][0]);
+  }
+  return total;
+}
+
+template <typename T>
+struct BoxesBackwardPath {
+  static const char* name() { return "boxes"; }
+  const Request<Problem, BoxesBackwardBuffers<T>>& call;
+  Status enqueue() const {
+    using C = Compute<T>;
+    const Problem& p = call.p;
+    const int64_t bins = static_cast<int64_t>(p.pooled_h) * p.pooled_w;
+    const bool has_work = p.input_numel > 0 && p.output_numel > 0;
+    parallel_for(p.num_rois, grain_for(has_work ? 16 * p.c * bins : 1), [&](int64_t r) {
+      const Box<C> box = make_box(call.b.rois + 5 * r, p);
+      C* const to = call.b.grad_rois + 5 * r;
+      if (!has_work || box.image < 0) {
+        for (int32_t k = 0; k < 5; ++k) to[k] = C(0);
+      } else {
+        sum_box(p, call.b, r, box).write(p, box, to);
+      }
+    });
+    return Status::kOk;
+  }
+};
+
+template <typename T>
+Status run(const Problem& p, const BoxesBackwardBuffers<T>& b, void*) {
+  return Paths<BoxesBackwardPath<T>>::enqueue(Request<Problem, BoxesBackwardBuffers<T>>{p, b, nullptr});
+}
+
+template <typename T>
+size_t bytes_of(const Problem&, const BoxesBackwardBuffers<T>*) {
+  return 0;
+}
+
+// The maps follow one another in the same scratch.
+template <class OneMap>
+size_t most_bytes(const LevelsProblem& p, const OneMap* none) {
+  size_t most = 0;
+  for (int32_t level = 0; level < p.num_levels; ++level) {
+    const size_t bytes = bytes_of(p.levels[level], none);
+    if (bytes > most) most = bytes;
+  }
+  return most;
+}
+
+template <typename T>
+size_t bytes_of(const LevelsProblem& p, const LevelsForwardBuffers<T>*) {
+  return most_bytes(p, static_cast<const ForwardBuffers<T>*>(nullptr));
+}
+
+template <typename T>
+size_t bytes_of(const LevelsProblem& p, const LevelsBackwardBuffers<T>*) {
+  return most_bytes(p, static_cast<const BackwardBuffers<T>*>(nullptr));
+}
+
 }  // namespace
 
 BARACUDA_FLOAT_TYPES(BARACUDA_PROVIDE_BOTH_DIRECTIONS)
+BARACUDA_FLOAT_TYPES(BARACUDA_PROVIDE_BOXES_BACKWARD)
+BARACUDA_FLOAT_TYPES(BARACUDA_PROVIDE_LEVELS)
 
 }  // namespace baracuda::roi_align

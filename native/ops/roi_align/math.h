@@ -22,7 +22,11 @@ struct Axis {
   int32_t extent;
 };
 
-// A box: its image, or -1 when it contributes nothing, and its two axes.
+// What a box has for its image when it contributes nothing, and when it belongs to another map than the problem's.
+constexpr int32_t kNoImage = -1;
+constexpr int32_t kOfOtherLevel = -2;
+
+// A box: its image, or one of those two, and its two axes.
 template <typename T>
 struct Box {
   int32_t image;
@@ -56,8 +60,8 @@ BARACUDA_HD Box<T> make_box(const T* roi, const Problem& p) {
   box.x = make_axis(roi[1], roi[3], p.pooled_w, p.w, p, &usable);
   box.y = make_axis(roi[2], roi[4], p.pooled_h, p.h, p, &usable);
   // n as T may round up; the integer comparison settles the largest batches.
-  box.image = usable ? static_cast<int32_t>(image) : -1;
-  if (box.image >= p.n || box.x.count == 0 || box.y.count == 0 || p.h == 0 || p.w == 0) box.image = -1;
+  box.image = usable ? static_cast<int32_t>(image) : kNoImage;
+  if (box.image >= p.n || box.x.count == 0 || box.y.count == 0 || p.h == 0 || p.w == 0) box.image = kNoImage;
   return box;
 }
 

@@ -6,16 +6,10 @@
 #include "core/checked.h"
 
 namespace baracuda::roi_align {
-namespace {
-
-// A sample's index plus one half is exact in f32 up to here.
-constexpr int32_t kMaxSamplingRatio = 1 << 20;
-
-}  // namespace
-
 Status make_problem(int32_t n, int32_t c, int32_t h, int32_t w, int32_t num_rois, int32_t pooled_h, int32_t pooled_w,
                     float spatial_scale, int32_t sampling_ratio, int32_t aligned, int64_t element_bytes,
-                    int64_t coordinate_bytes, const char* image, const char* bins, Problem* problem) {
+                    int64_t coordinate_bytes, const char* image, const char* bins, Problem* problem,
+                    int32_t most_samples) {
   BARACUDA_RETURN_IF_FAILED(check_extent("n", n));
   BARACUDA_RETURN_IF_FAILED(check_extent("c", c));
   BARACUDA_RETURN_IF_FAILED(check_extent("h", h));
@@ -27,8 +21,8 @@ Status make_problem(int32_t n, int32_t c, int32_t h, int32_t w, int32_t num_rois
     return fail(Status::kInvalidProblem, "spatial_scale is %g; wanted a finite number",
                 static_cast<double>(spatial_scale));
   }
-  if (sampling_ratio > kMaxSamplingRatio) {
-    return fail(Status::kInvalidProblem, "sampling_ratio is %d; wanted at most %d", sampling_ratio, kMaxSamplingRatio);
+  if (sampling_ratio > most_samples) {
+    return fail(Status::kInvalidProblem, "sampling_ratio is %d; wanted at most %d", sampling_ratio, most_samples);
   }
   BARACUDA_RETURN_IF_FAILED(check_range("aligned", aligned, 0, 1));
 

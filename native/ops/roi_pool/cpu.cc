@@ -12,6 +12,7 @@
 #include "core/cpu_convert.h"
 #include "core/cpu_launch.h"
 #include "core/cpu_parallel.h"
+#include "core/cpu_zeros.h"
 #include "core/paths.h"
 #include "core/workspace.h"
 #include "ops/roi_pool/launch.h"
@@ -189,11 +190,7 @@ struct ZerosPath {
   const Request<Problem, BackwardBuffers<T>>& call;
   bool can() const { return call.p.input_numel == 0 || call.p.output_numel == 0; }
   size_t bytes() const { return 0; }
-  Status enqueue() const {
-    parallel_for(call.p.input_numel, kPartElements,
-                 [&](int64_t i) { call.b.grad_input[i] = narrow<T>(Compute<T>(0)); });
-    return Status::kOk;
-  }
+  Status enqueue() const { return write_zeros(call.b.grad_input, call.p.input_numel); }
 };
 
 template <typename T>

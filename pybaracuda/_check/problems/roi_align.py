@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The problems of roi_align and its gradient."""
+"""The problems of roi_align, of one map and of several, and their gradients."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -60,4 +63,76 @@ _PROBLEMS = [
     ),
 ]  # fmt: skip
 
-FAMILY = Family({"roi_align": _PROBLEMS})
+
+def _on_first_map(make: Callable[[int, int, str, Values], Any]) -> Callable[[int, int, str, Values], Any]:
+    """Boxes as on one map, the first."""
+
+    def made(seed: int, count: int, token: str, values: Values) -> Any:
+        first = {"h": "heights", "w": "widths", "spatial_scale": "spatial_scales"}
+        entries = {name: values[array] for name, array in first.items()}
+        return make(seed, count, token, {**values, **{k: v[0] for k, v in entries.items() if isinstance(v, list)}})
+
+    return made
+
+
+def _levels(
+    maps: tuple[int, int, list[int], list[int]],
+    scale: float,
+    num_rois: int,
+    bins: tuple[int, int],
+    ratio: int,
+    aligned: int,
+    canonical_scale: float,
+) -> Values:
+    """A pyramid whose second level is called 3, and each of whose scales is half of the one before."""
+    n, c, heights, widths = maps
+    return {
+        "num_levels": len(heights), "n": n, "c": c, "heights": heights, "widths": widths,
+        "spatial_scales": [scale / 2**level for level in range(len(heights))], "num_rois": num_rois,
+        "pooled_h": bins[0], "pooled_w": bins[1], "sampling_ratio": ratio, "aligned": aligned, "k_min": 2,
+        "canonical_level": 4, "canonical_scale": canonical_scale,
+    }  # fmt: skip
+
+
+_SPECIAL_MAPS = {f"input_{level}": special for level in range(8)}
+_WIDE_MAPS = {f"input_{level}": wide for level in range(8)}
+_SUBNORMAL_MAPS = {f"input_{level}": subnormal for level in range(8)}
+_OF_LEVELS = [
+    Problem(
+        "pyramid", "two images, four maps each half of the one before, 7 x 7 bins, two samples a bin and axis",
+        _levels((2, 5, [20, 10, 5, 3], [30, 15, 8, 4]), 0.25, 48, (7, 7), 2, 1, 30.0),
+        {"rois": _on_first_map(boxes)},
+    ),
+    Problem(
+        "adaptive-pyramid", "three maps of odd sizes, an adaptive sample count, scales that no binary fraction holds",
+        _levels((1, 3, [17, 9, 4], [19, 10, 5]), TENTH, 31, (3, 5), -1, 0, 55.0),
+        {"rois": _on_first_map(boxes)},
+    ),
+    Problem(
+        "eight-maps", "as many maps as there may be, one of them without pixels, and one pixel in the last",
+        _levels((1, 2, [40, 20, 10, 5, 3, 0, 1, 1], [30, 15, 8, 4, 2, 1, 1, 1]), 1.0, 90, (2, 3), 1, 0, 2.5),
+        {"rois": _on_first_map(boxes), **_WIDE_MAPS, "grad_output": wide},
+    ),
+    Problem(
+        "one-map", "one map, which has all boxes; 65 channels, one past every channel block",
+        _levels((1, 65, [17], [65]), 0.5, 70, (2, 2), 0, 1, 224.0),
+        {"rois": _on_first_map(boxes)},
+    ),
+    Problem(
+        "blocks-of-boxes", "700 boxes over two small maps: sums are cut into blocks",
+        _levels((1, 1, [8, 4], [8, 4]), 0.5, 700, (1, 2), 2, 1, 20.0),
+        {"rois": _on_first_map(boxes), **_WIDE_MAPS, "grad_output": wide},
+    ),
+    Problem(
+        "special-maps", "NaN payloads, infinities, zeros of both signs and subnormals in the data; bad boxes",
+        _levels((1, 2, [9, 5, 3], [11, 6, 3]), 1.0, 40, (2, 2), 2, 0, 8.0),
+        {"rois": _on_first_map(bad_boxes), **_SPECIAL_MAPS, "grad_output": special},
+    ),
+    Problem(
+        "subnormal-maps", "subnormal data alone",
+        _levels((1, 3, [6, 3], [7, 4]), 1.0, 19, (2, 2), 3, 1, 6.0),
+        {"rois": _on_first_map(boxes), **_SUBNORMAL_MAPS, "grad_output": subnormal},
+    ),
+]  # fmt: skip
+
+FAMILY = Family({"roi_align": _PROBLEMS, "roi_align_levels": _OF_LEVELS, "roi_align_levels_backward": _OF_LEVELS})

@@ -245,10 +245,10 @@ inline void to_columns(const C* elements, int64_t count, C (&columns)[kLanes][kS
 }
 
 // Adds the block of channels [channel, channel + channels) to the gradients of a batch. Between blocks a chunk's sum is
-// in `saved` and the total in grad_grid itself, both [sample][axis] of the image.
+// in `saved` and the total in grad_grid itself, both [sample][axis] of the image, as `grid` is.
 template <typename C, int kLanes>
-void finish(const Problem& p, int64_t channel, int64_t channels, const Batch<C, kLanes>& batch, C* saved,
-            C* grad_grid) {
+void finish(const RuledProblem& p, int64_t channel, int64_t channels, const Batch<C, kLanes>& batch, const C* grid,
+            C* saved, C* grad_grid) {
   constexpr int kSize = Batch<C, kLanes>::kSize;
   alignas(64) C gradient_columns[kLanes][kSize] = {};
   alignas(64) C columns[kLanes][kSize] = {};
@@ -268,13 +268,13 @@ void finish(const Problem& p, int64_t channel, int64_t channels, const Batch<C, 
     }
   }
   if (!closes) return;
-  const C x_scale = pixels_per_unit<C>(p.input_w), y_scale = pixels_per_unit<C>(p.input_h);
   for (int i = 0; i < batch.count; ++i) {
     C* gradient = grad_grid + 2 * batch.samples[i];
-    const C x_total = (channel < kChannelChunk ? C(0) : gradient[0]) + sums[0][i];
-    const C y_total = (channel < kChannelChunk ? C(0) : gradient[1]) + sums[1][i];
-    gradient[0] = !batch.x_exists[i] ? C(0) : last ? narrow<C>(x_total * x_scale) : x_total;
-    gradient[1] = !batch.y_exists[i] ? C(0) : last ? narrow<C>(y_total * y_scale) : y_total;
+    Gradient<C> total{(channel < kChannelChunk ? C(0) : gradient[0]) + sums[0][i],
+                      (channel < kChannelChunk ? C(0) : gradient[1]) + sums[1][i]};
+    if (last) total = by_coordinates(total.x, total.y, grid + 2 * batch.samples[i], p);
+    gradient[0] = batch.x_exists[i] ? total.x : C(0);
+    gradient[1] = batch.y_exists[i] ? total.y : C(0);
   }
 }
 
@@ -293,8 +293,9 @@ struct ImageBlock {
   const Compute<T>* gradients;  // [sample][lane]
   const T* input;               // the first plane of the block
   T* grad_input;                // the first plane of the block
+  const Compute<T>* grid;       // [sample][axis]
   Compute<T>* saved;            // [sample][axis]
-  Compute<T>* grad_grid;        // [sample][axis]
+  Compute<T>* grad_grid;        // [sample][axis], or NULL
 };
 
 // Whether a pixel of the tile may have more than one chunk of contributions: a sample contributes to a pixel once.
@@ -320,14 +321,14 @@ bool has_long_lists(const TileStorage<C, Index>& s, const TilePlace& place, int6
 
 // What the owner of a tile does for one block of channels.
 template <bool kCounted, typename T, typename Index, int kLanes>
-void sum_tile(const Problem& p, const TileStorage<Compute<T>, Index>& s, const TilePlace& place, int64_t begin,
+void sum_tile(const RuledProblem& p, const TileStorage<Compute<T>, Index>& s, const TilePlace& place, int64_t begin,
               int64_t end, const ImageBlock<T>& b, TileArrays<Compute<T>, kLanes>& arrays) {
   using C = Compute<T>;
   TileSums<C, kLanes>& sums = arrays.sums;
   Patch<C, kLanes>& patch = arrays.patch;
   Batch<C, kLanes>& batch = arrays.batch;
   sums.clear(place);
-  load_patch<T, kLanes>(p, place, b.input, b.grad_input, b.channels, patch);
+  if (b.grad_grid != nullptr) load_patch<T, kLanes>(p, place, b.input, b.grad_input, b.channels, patch);
   batch.count = 0;
   for (int64_t i = begin; i < end; ++i) {
     const int64_t sample = s.items[i];
@@ -340,22 +341,23 @@ void sum_tile(const Problem& p, const TileStorage<Compute<T>, Index>& s, const T
     const C* gradient = b.gradients + sample * kLanes;
     add_sample<kCounted>(place, x, y, at.x.fraction, at.y.fraction, gradient, sums);
     // A sample is at home in the tile of its first tap, clamped to the image.
-    if ((x < 0 && at.x.low >= 0) || (y < 0 && at.y.low >= 0)) continue;
+    if (b.grad_grid == nullptr || (x < 0 && at.x.low >= 0) || (y < 0 && at.y.low >= 0)) continue;
     append(p, at, x, y, patch, batch);
     Lanes<C, kLanes>::load(gradient).store(batch.gradients[batch.count]);
     batch.samples[batch.count] = sample;
     if (++batch.count == Batch<C, kLanes>::kSize) {
-      finish<C, kLanes>(p, b.channel, b.channels, batch, b.saved, b.grad_grid);
+      finish<C, kLanes>(p, b.channel, b.channels, batch, b.grid, b.saved, b.grad_grid);
       batch.count = 0;
     }
   }
-  if (batch.count > 0) finish<C, kLanes>(p, b.channel, b.channels, batch, b.saved, b.grad_grid);
+  if (batch.count > 0) finish<C, kLanes>(p, b.channel, b.channels, batch, b.grid, b.saved, b.grad_grid);
   write_sums<T, kLanes>(p, place, sums, b.channels, b.grad_input);
 }
 
-// Both gradients of `images` images, the group's first being `first`, for a round of channels.
+// Both gradients of `images` images, the group's first being `first`, for a round of channels; that of the grid where
+// it is asked for.
 template <typename T, typename Index, int kLanes>
-void sum_tiles(const Problem& p, const BackwardBuffers<T>& b, const Partition& cut,
+void sum_tiles(const RuledProblem& p, const BackwardBuffers<T>& b, const Partition& cut,
                const Storage<Compute<T>, Index>& storage, int64_t first, int64_t images,
                const Channels<kLanes>& channels, const TaskScratch<TileArrays<Compute<T>, kLanes>>& scratch) {
   using C = Compute<T>;
@@ -375,8 +377,9 @@ void sum_tiles(const Problem& p, const BackwardBuffers<T>& b, const Partition& c
                                 storage.gradients + (image * blocks + block) * p.samples * kLanes,
                                 b.input + plane,
                                 b.grad_input + plane,
+                                b.grid + (first + image) * p.samples * 2,
                                 storage.sums + image * p.samples * 2,
-                                b.grad_grid + (first + image) * p.samples * 2};
+                                b.grad_grid == nullptr ? nullptr : b.grad_grid + (first + image) * p.samples * 2};
       if (counted) {
         sum_tile<true, T, Index, kLanes>(p, s, place, begin, end, parts, arrays);
       } else {

@@ -27,15 +27,15 @@ struct SampleBlock {
 };
 
 template <typename C>
-void weigh(const Problem& p, const C* grid, SampleBlock<C>& block) {
+void weigh(const RuledProblem& p, const C* grid, SampleBlock<C>& block) {
   int32_t low_x[kPlaced], low_y[kPlaced];
   C fraction_x[kPlaced], fraction_y[kPlaced];
-  place_axis(grid, block.count, p.input_w, low_x, fraction_x);
-  place_axis(grid + 1, block.count, p.input_h, low_y, fraction_y);
+  place_axis(grid, block.count, p.input_w, p.rule, low_x, fraction_x);
+  place_axis(grid + 1, block.count, p.input_h, p.rule, low_y, fraction_y);
   for (int64_t i = 0; i < block.count; ++i) {
     block.at[i] = static_cast<int64_t>(low_y[i]) * p.input_w + low_x[i];
     block.taps[i] = value_taps(Position<C>{{low_x[i], fraction_x[i]}, {low_y[i], fraction_y[i]}}, p);
-    block.missing[i] = is_missing(grid[2 * i], grid[2 * i + 1]);
+    block.missing[i] = is_missing(grid[2 * i], grid[2 * i + 1], p);
   }
 }
 
@@ -70,7 +70,7 @@ void sample_planes(const Problem& p, const SampleBlock<Compute<T>>& block, const
 }
 
 template <typename T>
-Status sample_all(const Problem& p, const ForwardBuffers<T>& b) {
+Status sample_all(const RuledProblem& p, const ForwardBuffers<T>& b) {
   using C = Compute<T>;
   const int64_t sample_blocks = ceil_div(p.samples, kForwardSamples);
   const int64_t channel_blocks = ceil_div(p.c, kForwardChannels);

@@ -119,7 +119,15 @@ constexpr int64_t kPlaced = 128;
 
 // One axis of `count` samples; `coordinates` is the first one's, two elements apart.
 template <typename C>
-void place_axis(const C* coordinates, int64_t count, int32_t extent, int32_t* lows, C* fractions) {
+void place_axis(const C* coordinates, int64_t count, int32_t extent, const Rule& rule, int32_t* lows, C* fractions) {
+  if (!rule.is_plain()) {
+    for (int64_t i = 0; i < count; ++i) {
+      const AxisPosition<C> at = locate(coordinates[2 * i], extent, rule);
+      lows[i] = at.low;
+      fractions[i] = at.fraction;
+    }
+    return;
+  }
   C positions[kPlaced], floors[kPlaced];
   for (int64_t i = 0; i < count; ++i) positions[i] = position_of(coordinates[2 * i], extent);
   floor_row(positions, count, floors);
@@ -146,21 +154,24 @@ inline __attribute__((always_inline)) void visit_tiles(int32_t low_x, int32_t lo
   if (first_column != last_column) visit(last_row * cut.tile_columns + last_column);
 }
 
-// Places the samples [first, end) of an image, counts their items by tile and writes the gradients of those outside.
+// Places the samples [first, end) of an image, counts their items by tile and writes the gradients of those outside,
+// unless `grad_grid` is NULL.
 template <typename C, typename Index>
-void place_block(const Problem& p, const Partition& cut, const C* grid, int64_t first, int64_t end,
+void place_block(const RuledProblem& p, const Partition& cut, const C* grid, int64_t first, int64_t end,
                  const TileStorage<C, Index>& s, Index* counts, C* grad_grid) {
   for (int64_t i = first; i < end; i += kPlaced) {
     const int64_t count = at_most(end - i, kPlaced);
-    place_axis(grid + 2 * i, count, p.input_w, s.low_x + i, s.fraction_x + i);
-    place_axis(grid + 2 * i + 1, count, p.input_h, s.low_y + i, s.fraction_y + i);
+    place_axis(grid + 2 * i, count, p.input_w, p.rule, s.low_x + i, s.fraction_x + i);
+    place_axis(grid + 2 * i + 1, count, p.input_h, p.rule, s.low_y + i, s.fraction_y + i);
   }
   for (int64_t tile = 0; tile < cut.tiles; ++tile) counts[tile] = 0;
   // Neighbours mostly share a tile: its count stays in a register.
   int64_t current = 0;
   Index count = 0;
   for (int64_t i = first; i < end; ++i) {
-    if (s.low_x[i] == kOutside || s.low_y[i] == kOutside) grad_grid[2 * i] = grad_grid[2 * i + 1] = C(0);
+    if (grad_grid != nullptr && (s.low_x[i] == kOutside || s.low_y[i] == kOutside)) {
+      grad_grid[2 * i] = grad_grid[2 * i + 1] = C(0);
+    }
     visit_tiles(s.low_x[i], s.low_y[i], p, cut, [&](int64_t tile) {
       if (tile != current) {
         counts[current] = count;
@@ -206,16 +217,16 @@ void deal_block(const Problem& p, const Partition& cut, const TileStorage<C, Ind
   }
 }
 
-// Places and deals the samples of `images` images; `grid` and `grad_grid` are the first one's.
+// Places and deals the samples of `images` images; `grid` and `grad_grid`, which may be NULL, are the first one's.
 template <typename C, typename Index>
-void deal_samples(const Problem& p, const Partition& cut, const C* grid, int64_t images,
+void deal_samples(const RuledProblem& p, const Partition& cut, const C* grid, int64_t images,
                   const TileStorage<C, Index>& storage, C* grad_grid) {
   // Some eight simple steps a sample in each pass.
   parallel_for(images * cut.blocks, grain_for(8 * cut.block), [&](int64_t task) {
     const int64_t image = task / cut.blocks, block = task % cut.blocks;
     const TileStorage<C, Index> s = storage.of_image(p, cut, image);
     place_block(p, cut, grid + image * p.samples * 2, block * cut.block, at_most((block + 1) * cut.block, p.samples), s,
-                s.counts + block * cut.tiles, grad_grid + image * p.samples * 2);
+                s.counts + block * cut.tiles, grad_grid == nullptr ? nullptr : grad_grid + image * p.samples * 2);
   });
   parallel_for(images, grain_for(cut.blocks * cut.tiles), [&](int64_t image) {
     const TileStorage<C, Index> s = storage.of_image(p, cut, image);

@@ -4,6 +4,7 @@
 // start does not show.
 #pragma once
 
+#include "core/cuda_instructions.cuh"
 #include "ops/pad/cuda/images.cuh"
 
 namespace baracuda::pad {
@@ -93,20 +94,6 @@ bool find_planes(const Slice<T>& s, const ImageSums& images, PlaneSums* sums) {
   sums->first_readable = static_cast<int32_t>((first - from) / kBytes);
   sums->readable = static_cast<uint32_t>(at_least(last - kVectorBytes - first, 0) / kBytes);
   return true;
-}
-
-// A load that is neither put off nor made where it does not read; else the word stays what it is.
-template <typename T>
-__device__ __forceinline__ void begin_word_if(T* word, const char* from, bool reads) {
-  if constexpr (sizeof(T) == 8) {
-    asm volatile("{\n.reg .pred reads;\nsetp.ne.u32 reads, %2, 0;\n@reads ld.global.b64 %0, [%1];\n}"
-                 : "+d"(*word)
-                 : "l"(from), "r"(static_cast<uint32_t>(reads)));
-  } else {
-    asm volatile("{\n.reg .pred reads;\nsetp.ne.u32 reads, %2, 0;\n@reads ld.global.b32 %0, [%1];\n}"
-                 : "+f"(*word)
-                 : "l"(from), "r"(static_cast<uint32_t>(reads)));
-  }
 }
 
 // The images of a vector's words in a source row, counted from the row's words: those of word k, or where only ends

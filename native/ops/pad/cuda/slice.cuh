@@ -2,6 +2,7 @@
 // A pad problem as the kernels see it, and how a thread finds its vector, its row and its source. Holds no kernel.
 #pragma once
 
+#include "core/cuda_instructions.cuh"
 #include "core/cuda_launch.cuh"
 #include "core/integer_math.h"
 #include "ops/pad/launch.h"
@@ -265,22 +266,6 @@ __device__ __forceinline__ uint4 shifted(const uint4& low, const uint4& high, ui
   const uint32_t bits = (shift & 3) * 8;
   return {__funnelshift_r(b0, b1, bits), __funnelshift_r(b1, b2, bits), __funnelshift_r(b2, b3, bits),
           __funnelshift_r(b3, b4, bits)};
-}
-
-// A load that is neither put off nor left out: it is on its way while other lanes see to an edge.
-__device__ __forceinline__ uint4 begin_load(const uint4* from) {
-  uint4 v;
-  asm volatile("ld.global.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(from));
-  return v;
-}
-
-// begin_load() of lanes that read; the vector of the others holds anything.
-__device__ __forceinline__ uint4 begin_load_if(const uint4* from, bool reads) {
-  uint4 v;
-  asm volatile("{\n.reg .pred reads;\nsetp.ne.u32 reads, %5, 0;\n@reads ld.global.v4.u32 {%0, %1, %2, %3}, [%4];\n}"
-               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
-               : "l"(from), "r"(static_cast<uint32_t>(reads)));
-  return v;
 }
 
 // A whole vector that lies inside, in one row, with its source in one piece. False when it is none.

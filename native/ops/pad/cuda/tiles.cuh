@@ -4,6 +4,7 @@
 #pragma once
 
 #include "core/checked.h"
+#include "core/cuda_shared.cuh"
 #include "core/integer_math.h"
 #include "ops/pad/cuda/slice.cuh"
 
@@ -233,7 +234,7 @@ __device__ __forceinline__ void write_group(const Slice<T>& s, const Tiles& tile
 template <typename T, bool kSums>
 __global__ void __launch_bounds__(kTileThreads, kTileBlocks)
     write_tiles(const __grid_constant__ Slice<T> s, const __grid_constant__ Tiles tiles) {
-  extern __shared__ uint4 stage[];
+  uint4* const stage = dynamic_shared<uint4>();
   // Behind the stage stands what a place that is none holds: the value, or -0, which changes no sum.
   T* const nothing = reinterpret_cast<T*>(stage + kStageVectors);
   uint16_t* const table = reinterpret_cast<uint16_t*>(stage + kStageVectors + 1);

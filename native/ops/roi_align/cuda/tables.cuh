@@ -5,10 +5,44 @@
 #include "core/checked.h"
 #include "core/cuda_launch.cuh"
 #include "core/cuda_warp.cuh"
+#include "ops/roi_align/launch.h"
 #include "ops/roi_align/tables.h"
 
 namespace baracuda::roi_align {
 namespace {
+
+// Kernels of the forward are for one map and for several: which map a box belongs to, that map's problem and its
+// pixels, and what is the same for all. With one map all of this is known when a kernel is compiled.
+template <typename C>
+__device__ __forceinline__ int32_t level_of_box(const Problem&, const C*) {
+  return 0;
+}
+template <typename C>
+__device__ __forceinline__ int32_t level_of_box(const LevelsProblem& maps, const C* roi) {
+  return level_of(roi, maps);
+}
+BARACUDA_HD const Problem& problem_of(const Problem& p, int32_t) { return p; }
+BARACUDA_HD const Problem& problem_of(const LevelsProblem& maps, int32_t level) { return maps.levels[level]; }
+template <typename C>
+__device__ __forceinline__ Box<C> box_of(const Problem& p, int32_t, const C* roi) {
+  return make_box(roi, p);
+}
+template <typename C>
+__device__ __forceinline__ Box<C> box_of(const LevelsProblem& maps, int32_t level, const C* roi) {
+  Box<C> box = make_box(roi, maps.levels[level]);
+  if (!has_area(roi)) box.image = kNoImage;
+  return box;
+}
+BARACUDA_HD const Problem& sizes_of(const Problem& p) { return p; }
+BARACUDA_HD const Problem& sizes_of(const LevelsProblem& maps) { return maps.all; }
+template <typename T>
+BARACUDA_HD const T* input_of(const ForwardBuffers<T>& b, int32_t) {
+  return b.input;
+}
+template <typename T>
+BARACUDA_HD const T* input_of(const LevelsForwardBuffers<T>& b, int32_t level) {
+  return b.inputs[level];
+}
 
 // One warp tabulates one axis of one box. A box's weights on an axis number some 60 at the shapes of detection heads:
 // two rounds of 32 threads, and a warp needs no block barrier.
@@ -72,13 +106,16 @@ __device__ void tabulate_axis(const Axis<T>& axis, int32_t bins, BinEntry* entri
   tabulate_axis(axis, bins, entries, weights, capacity, touched, [](int32_t, int32_t, T) {});
 }
 
-template <typename T>
+// `Maps` is a Problem or a LevelsProblem.
+template <typename T, class Maps>
 __global__ void __launch_bounds__(kTableThreads)
-    tabulate_boxes(Problem p, const T* rois, BoxTables<T> tables) {
-  const int64_t jobs = 2 * static_cast<int64_t>(p.num_rois);
+    tabulate_boxes(const __grid_constant__ Maps maps, const T* rois, BoxTables<T> tables) {
+  const int64_t jobs = 2 * static_cast<int64_t>(sizes_of(maps).num_rois);
   for (int64_t job = blockIdx.x; job < jobs; job += gridDim.x) {
     const int64_t r = job / 2;
-    const Box<T> box = make_box(rois + 5 * r, p);
+    const int32_t level = level_of_box(maps, rois + 5 * r);
+    const Problem& p = problem_of(maps, level);
+    const Box<T> box = box_of(maps, level, rois + 5 * r);
     if (job % 2 == 0 && threadIdx.x == 0) tables.boxes[r] = box;
     if (box.image < 0) continue;
     if (job % 2 == 0) {
@@ -91,10 +128,11 @@ __global__ void __launch_bounds__(kTableThreads)
   }
 }
 
-template <typename T>
-Status tabulate(const Problem& p, const T* rois, const BoxTables<T>& tables, Stream stream) {
-  return launch_kernel("roi_align table kernel", tabulate_boxes<T>, blocks_for(2 * static_cast<int64_t>(p.num_rois), 1),
-                       kTableThreads, 0, stream, p, rois, tables);
+template <typename T, class Maps>
+Status tabulate(const Maps& maps, const T* rois, const BoxTables<T>& tables, Stream stream) {
+  return launch_kernel("roi_align table kernel", tabulate_boxes<T, Maps>,
+                       blocks_for(2 * static_cast<int64_t>(sizes_of(maps).num_rois), 1), kTableThreads, 0, stream, maps,
+                       rois, tables);
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 
 #include "core/cuda_division.cuh"
 #include "core/cuda_launch.cuh"
+#include "core/cuda_shared.cuh"
 #include "core/cuda_warp.cuh"
 #include "ops/roi_pool/cuda/bounds.cuh"
 
@@ -144,7 +145,7 @@ __global__ void __launch_bounds__(32 * kBandWarps)
   // Where the bins of boxes that wait to be added begin in grad_output.
   __shared__ Index all_listed[kBandWarps][kMostListed];
   __shared__ uint32_t all_slots[kBandWarps][1 << kStampBits];
-  extern __shared__ __align__(16) unsigned char all_sums[];
+  unsigned char* const all_sums = dynamic_shared<unsigned char>();
   const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
   Index* const listed = all_listed[warp];
   C* const sums = reinterpret_cast<C*>(all_sums) + static_cast<int64_t>(warp) * jobs.pixels;

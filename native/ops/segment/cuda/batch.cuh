@@ -3,6 +3,7 @@
 // Rules with long formulas and those that read a segment's rows twice go through rows in this way.
 #pragma once
 
+#include "core/cuda_instructions.cuh"
 #include "ops/segment/cuda/call.cuh"
 
 namespace baracuda::segment {
@@ -37,8 +38,7 @@ struct FastSoftmax {
   static __device__ __forceinline__ bool holds(float largest, T x) { return wide(x) - largest >= -40.0f; }
   // 1 / sum, to all bits but perhaps the last.
   static __device__ __forceinline__ float inverse(float sum) {
-    float seed;
-    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(seed) : "f"(sum));
+    const float seed = inverse_estimate(sum);
     return fma(seed, fma(-sum, seed, 1.0f), seed);
   }
   // The share's error is exact, so that its correction gives the rounded quotient: a division without what it does at

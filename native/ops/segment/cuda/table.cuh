@@ -5,6 +5,7 @@
 
 #include "core/checked.h"
 #include "core/cuda_launch.cuh"
+#include "core/cuda_shared.cuh"
 #include "core/cuda_zeros.cuh"
 #include "core/workspace.h"
 #include "ops/segment/cuda/columns.cuh"
@@ -61,7 +62,7 @@ struct RowShape {
 template <class Order, typename T, int V>
 __global__ void __launch_bounds__(kTableThreads, 1)
     select_in_table(Problem p, RowShape shape, const T* input, Index ids, Candidate* winners) {
-  extern __shared__ __align__(16) unsigned char shared_bytes[];
+  unsigned char* const shared_bytes = dynamic_shared<unsigned char>();
   const int32_t entries = static_cast<int32_t>(p.segment_numel);
   Candidate* table = reinterpret_cast<Candidate*>(shared_bytes);
   // A value of the table, perhaps not the latest: what it beats needs no closer look.

@@ -33,10 +33,10 @@ __device__ Index append(Tile tile, TileRecord<Index>* records, Index TileRecord<
 constexpr int kBinThreads = 256;
 
 // Stages every sample with its tiles as far as there is room, or, without kStages, only counts. Writes the gradients of
-// samples that have no tap; with kSlopes, for narrow images, every sample's.
-template <typename T, typename Index, bool kStages, bool kSlopes>
+// samples that have no tap, where they are asked for; with kSlopes, for narrow images, every sample's.
+template <typename T, typename Index, bool kStages, bool kSlopes, class P>
 __global__ void __launch_bounds__(kBinThreads, kSlopes && sizeof(Compute<T>) == 8 ? 2 : 4)
-    bin_samples(Problem p, TileGrid tiles, BackwardBuffers<T> b, Storage<Compute<T>, Index> s) {
+    bin_samples(P p, TileGrid tiles, BackwardBuffers<T> b, Storage<Compute<T>, Index> s) {
   using C = Compute<T>;
   using Tile = std::conditional_t<kStages, int32_t, int64_t>;
   const int64_t total = p.n * p.samples;
@@ -51,7 +51,7 @@ __global__ void __launch_bounds__(kBinThreads, kSlopes && sizeof(Compute<T>) == 
       const Position<C> position = locate_sample(b.grid[2 * i], b.grid[2 * i + 1], p);
       touched = TouchedTiles<Tile>(position, p, tiles, at.quotient);
       if (touched.home < 0) {
-        b.grad_grid[2 * i] = b.grad_grid[2 * i + 1] = C(0);
+        if (kHasBoth<P> || b.grad_grid != nullptr) b.grad_grid[2 * i] = b.grad_grid[2 * i + 1] = C(0);
       } else if (kSlopes) {
         sum_slopes<kNarrowChannels>(p, b, i, at.quotient, at.remainder, position);
       }

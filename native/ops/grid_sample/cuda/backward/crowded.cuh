@@ -156,10 +156,10 @@ __device__ void sum_crowded_tile(const Problem& p, const TileGrid& tiles, int64_
 template <typename C>
 constexpr int kCrowdedSlopeChannels = 32 / static_cast<int>(sizeof(C));
 
-// Both gradients: the pixels of crowded tiles and the samples at home in them.
-template <typename T, typename Index>
+// Both gradients: the pixels of crowded tiles and, where they are asked for, the samples at home in them.
+template <typename T, typename Index, class P>
 __global__ void __launch_bounds__(kSumThreads, 2)
-    sum_crowded(Problem p, TileGrid tiles, BackwardBuffers<T> b, Storage<Compute<T>, Index> s) {
+    sum_crowded(P p, TileGrid tiles, BackwardBuffers<T> b, Storage<Compute<T>, Index> s) {
   using C = Compute<T>;
   __shared__ SumShared<C, Index> shared;
   wait_for_kernel_before();
@@ -169,7 +169,8 @@ __global__ void __launch_bounds__(kSumThreads, 2)
   const int64_t tile_jobs = crowded * channel_groups;
   const int64_t samples = p.n * p.samples;
   // A narrow problem's slopes are there already.
-  const int64_t jobs = is_narrow(p) ? tile_jobs : tile_jobs + groups_of<int64_t>(samples, kSumThreads);
+  const bool has_slopes = !is_narrow(p) && (kHasBoth<P> || b.grad_grid != nullptr);
+  const int64_t jobs = !has_slopes ? tile_jobs : tile_jobs + groups_of<int64_t>(samples, kSumThreads);
   for (int64_t job = blockIdx.x; job < jobs; job += gridDim.x) {
     if (job < tile_jobs) {
       // A tile's groups follow each other: its lists stay in the caches.

@@ -12,9 +12,9 @@ namespace baracuda::grid_sample {
 namespace {
 
 // Lists the samples of crowded tiles.
-template <typename C, typename Index>
+template <typename C, typename Index, class P>
 __global__ void __launch_bounds__(kBinThreads)
-    fill_lists(Problem p, TileGrid tiles, const C* grid, Storage<C, Index> s) {
+    fill_lists(P p, TileGrid tiles, const C* grid, Storage<C, Index> s) {
   let_kernel_after_start();
   wait_for_kernel_before();
   if (s.totals->crowded == 0) return;
@@ -39,9 +39,9 @@ __global__ void __launch_bounds__(kBinThreads)
 }
 
 // One crowded tile's samples and where each of them lies.
-template <typename C, typename Index>
+template <typename C, typename Index, class P>
 struct CrowdedTile {
-  const Problem& p;
+  const P& p;
   TilePlace place;
   const C* grid;  // the image's
   Index* list;
@@ -70,7 +70,8 @@ struct CrowdedSample {
   static constexpr int kTapShift = 16;
   static constexpr int kPixelBias = kTileWidth + 1;
 
-  __device__ static CrowdedSample load(const CrowdedTile<C, Index>& tile, Index sample) {
+  template <class P>
+  __device__ static CrowdedSample load(const CrowdedTile<C, Index, P>& tile, Index sample) {
     const Position<C> at = tile.position(sample);
     const Taps<C> taps = value_taps(at, tile.p);
     uint32_t exist = 0;
@@ -92,8 +93,8 @@ struct CrowdedSample {
 constexpr int kSortBatch = 4;
 
 // A warp's next 32 * kSortBatch samples of a tile, from `begin` on and before `end`.
-template <typename C, typename Index>
-__device__ __forceinline__ void load_batch(const CrowdedTile<C, Index>& tile, int64_t begin, int64_t end,
+template <typename C, typename Index, class P>
+__device__ __forceinline__ void load_batch(const CrowdedTile<C, Index, P>& tile, int64_t begin, int64_t end,
                                            CrowdedSample<C, Index> (&batch)[kSortBatch]) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
   Index samples[kSortBatch];
@@ -158,8 +159,8 @@ __device__ __forceinline__ void place_batch(const CrowdedSample<C, Index> (&batc
 }
 
 // Taps of a tile's samples in the tile, whatever their weights.
-template <typename C, typename Index>
-__device__ void count_taps(const CrowdedTile<C, Index>& tile, SortShared<Index>& shared) {
+template <typename C, typename Index, class P>
+__device__ void count_taps(const CrowdedTile<C, Index, P>& tile, SortShared<Index>& shared) {
   if (threadIdx.x == 0) shared.entries = 0;
   __syncthreads();
   Counter taps_here = 0;
@@ -173,9 +174,9 @@ __device__ void count_taps(const CrowdedTile<C, Index>& tile, SortShared<Index>&
 }
 
 // Orders crowded tiles' contributions by pixel, then sample. A sample meets a pixel once, so that taps need no order.
-template <typename C, typename Index>
+template <typename C, typename Index, class P>
 __global__ void __launch_bounds__(kSortThreads<Index>)
-    sort_lists(Problem p, TileGrid tiles, const C* grid, Storage<C, Index> s) {
+    sort_lists(P p, TileGrid tiles, const C* grid, Storage<C, Index> s) {
   constexpr int kThreads = kSortThreads<Index>, kWarps = kSortWarps<Index>;
   __shared__ SortShared<Index> shared;
   const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
@@ -186,8 +187,8 @@ __global__ void __launch_bounds__(kSortThreads<Index>)
     const int64_t number = s.crowded[job];
     TileRecord<Index>& record = s.records[number];
     const TilePlace place(tiles, number);
-    const CrowdedTile<C, Index> tile{p, place, grid + static_cast<int64_t>(place.image) * p.samples * 2,
-                                     s.listed + (record.list - 1), static_cast<int64_t>(record.count)};
+    const CrowdedTile<C, Index, P> tile{p, place, grid + static_cast<int64_t>(place.image) * p.samples * 2,
+                                        s.listed + (record.list - 1), static_cast<int64_t>(record.count)};
     const bool has_bits = p.samples <= static_cast<int64_t>(8 * sizeof(shared.places));
     if (has_bits) {
       sort_by_bits(tile.list, tile.count, p.samples, shared);

@@ -103,9 +103,9 @@ __device__ __forceinline__ void sort_halves(uint32_t (&keys)[kTabled]) {
 
 // The gradient to the input, for the tiles that are not crowded; reserves the lists of those that are. A block takes
 // one tile.
-template <typename T, int kCapacity>
+template <typename T, int kCapacity, class P>
 __global__ void __launch_bounds__(kNarrowThreads)
-    sum_narrow(Problem p, TileGrid tiles, BackwardBuffers<T> b, Storage<Compute<T>, uint32_t> s) {
+    sum_narrow(P p, TileGrid tiles, BackwardBuffers<T> b, Storage<Compute<T>, uint32_t> s) {
   using C = Compute<T>;
   constexpr int kListRounds = groups_of(kCapacity, kNarrowThreads);
   __shared__ NarrowShared<C, kCapacity> shared;

@@ -2,6 +2,8 @@
 // The gradient to a sample's position, by one thread that goes through all channels.
 #pragma once
 
+#include "core/cuda_division.cuh"
+#include "core/cuda_launch.cuh"
 #include "ops/grid_sample/launch.h"
 #include "ops/grid_sample/math.h"
 
@@ -9,8 +11,8 @@ namespace baracuda::grid_sample {
 namespace {
 
 // The gradient to one sample's position, all channels, of which the values of kSlopeChannels are asked for together.
-template <int kSlopeChannels, typename T>
-__device__ __forceinline__ void sum_slopes(const Problem& p, const BackwardBuffers<T>& b, int64_t i, int64_t image,
+template <int kSlopeChannels, typename T, class P>
+__device__ __forceinline__ void sum_slopes(const P& p, const BackwardBuffers<T>& b, int64_t i, int64_t image,
                                            int64_t sample, const Position<Compute<T>>& at) {
   using C = Compute<T>;
   static_assert(kChannelChunk % kSlopeChannels == 0);
@@ -76,8 +78,30 @@ __device__ __forceinline__ void sum_slopes(const Problem& p, const BackwardBuffe
       x_partial = y_partial = C(0);
     }
   }
-  b.grad_grid[2 * i] = any_tap(x_taps) ? narrow<C>(x_total * pixels_per_unit<C>(p.input_w)) : C(0);
-  b.grad_grid[2 * i + 1] = any_tap(y_taps) ? narrow<C>(y_total * pixels_per_unit<C>(p.input_h)) : C(0);
+  const Gradient<C> total = by_coordinates(x_total, y_total, b.grid + 2 * i, p);
+  b.grad_grid[2 * i] = any_tap(x_taps) ? total.x : C(0);
+  b.grad_grid[2 * i + 1] = any_tap(y_taps) ? total.y : C(0);
+}
+
+constexpr int kSlopeThreads = 256;
+// Channels whose values are asked for together.
+template <typename C>
+constexpr int kOwnSlopeChannels = 16 / static_cast<int>(sizeof(C));
+
+// The gradient to the grid alone: one thread a sample.
+template <typename T, class P>
+__global__ void __launch_bounds__(kSlopeThreads) sum_slopes_alone(P p, BackwardBuffers<T> b) {
+  using C = Compute<T>;
+  const int64_t samples = p.n * p.samples;
+  for (int64_t i = grid_thread(); i < samples; i += grid_threads()) {
+    const Division at(i, p.samples);
+    const Position<C> position = locate_sample(b.grid[2 * i], b.grid[2 * i + 1], p);
+    if (position.is_outside()) {
+      b.grad_grid[2 * i] = b.grad_grid[2 * i + 1] = C(0);
+    } else {
+      sum_slopes<kOwnSlopeChannels<C>>(p, b, i, at.quotient, at.remainder, position);
+    }
+  }
 }
 
 }  // namespace

@@ -146,22 +146,23 @@ struct SlotValues {
 };
 
 // Both gradients of a tile of `count` samples, 1 to kSparse. `marked` is the thread's entry of the list if it has one.
-template <typename T>
-__device__ void sum_sparse_tile(const Problem& p, const TileGrid& tiles, const TileWork& work, const TilePlace& place,
+template <typename T, bool kSlopes, class P>
+__device__ void sum_sparse_tile(const P& p, const TileGrid& tiles, const TileWork& work, const TilePlace& place,
                                 int count, uint32_t marked, const BackwardBuffers<T>& b, T* tile_output, uint32_t pixel,
                                 TileRecord<uint32_t>& record, SparseShared<Compute<T>>& shared) {
   using C = Compute<T>;
   constexpr int kCount = SparseValues<C>::kCount, kPass = kCount * kTileWarps;
   const int thread = static_cast<int>(threadIdx.x), lane = thread % 32, warp = thread / 32;
   const int64_t plane = static_cast<int64_t>(place.image) * p.c + work.channel;
-  C* const grad_grid = b.grad_grid + 2 * static_cast<int64_t>(place.image) * p.samples;
+  const int64_t of_image = 2 * static_cast<int64_t>(place.image) * p.samples;
+  const C* const grid = b.grid + of_image;
 
   // The slots, ascending by sample.
   shared.masks[0][thread] = shared.masks[1][thread] = 0;
   const uint32_t sample = marked & ~kHome<uint32_t>;
   Position<C> at{};
   if (thread < count) {
-    const C* coordinates = b.grid + 2 * (static_cast<int64_t>(place.image) * p.samples + sample);
+    const C* coordinates = grid + 2 * static_cast<int64_t>(sample);
     at = locate_sample(coordinates[0], coordinates[1], p);
   }
   if (thread < kSparse) shared.listed[thread] = thread < count ? sample : ~0u;
@@ -173,7 +174,8 @@ __device__ void sum_sparse_tile(const Problem& p, const TileGrid& tiles, const T
       const uint4 others = *reinterpret_cast<const uint4*>(&shared.listed[i]);
       own_slot += (others.x < sample) + (others.y < sample) + (others.z < sample) + (others.w < sample);
     }
-    const SlotInfo info = SlotInfo::make(p, place, at, (marked & kHome<uint32_t>) != 0);
+    // Without slopes no sample is at home, and no pixel of the input is asked for.
+    const SlotInfo info = SlotInfo::make(p, place, at, kSlopes && (marked & kHome<uint32_t>) != 0);
     if (info.at_home()) own[0].packed = HomeSample<C>::kPresent | (info.packed & HomeSample<C>::kAllTaps);
     shared.samples[own_slot] = sample;
     shared.infos[own_slot] = info;
@@ -274,22 +276,22 @@ __device__ void sum_sparse_tile(const Problem& p, const TileGrid& tiles, const T
     }
     if (base + kPass < work.channels) __syncthreads();  // the next pass overwrites the values
   }
-  add_chunk<T>(p, work, own, grad_grid, record, shared.listed);
+  if constexpr (kSlopes) add_chunk<T>(p, work, own, grid, b.grad_grid + of_image, record, shared.listed);
 }
 static_assert(kSparse <= kChunk);
 
-// Both gradients, for the tiles that are not crowded; reserves the lists of those that are. A block takes one item.
-template <typename T, int kCapacity>
+// As sum_tiles.
+template <typename T, int kCapacity, bool kSlopes, class P>
 __global__ void __launch_bounds__(kTileThreads, kResident<T, kCapacity>)
-    sum_sparse(Problem p, TileGrid tiles, BackwardBuffers<T> b, Storage<Compute<T>, uint32_t> s) {
+    sum_sparse(P p, TileGrid tiles, BackwardBuffers<T> b, Storage<Compute<T>, uint32_t> s) {
   __shared__ union Shared {
-    TileShared<T, kCapacity> staged;
+    TileShared<T, kCapacity, kSlopes> staged;
     SparseShared<Compute<T>> sparse;
     __device__ Shared() {}
   } shared;
   __shared__ int64_t ticket;
   // As in sum_tiles.
-  const bool has_chunks = gridDim.x > tiles.total;
+  const bool has_chunks = kSlopes && gridDim.x > tiles.total;
   let_kernel_after_start();
   wait_for_kernel_before();
   if (has_chunks) {
@@ -314,7 +316,8 @@ __global__ void __launch_bounds__(kTileThreads, kResident<T, kCapacity>)
   T* tile_output = b.grad_input + (static_cast<int64_t>(place.image) * p.c + work.channel) * p.pixels +
                    static_cast<int64_t>(place.row) * p.input_w + place.column;
   if (count == 0) return clear_tile(p, work, tile_output, pixel);
-  sum_sparse_tile(p, tiles, work, place, static_cast<int>(count), marked, b, tile_output, pixel, record, shared.sparse);
+  sum_sparse_tile<T, kSlopes>(p, tiles, work, place, static_cast<int>(count), marked, b, tile_output, pixel, record,
+                              shared.sparse);
 }
 
 }  // namespace

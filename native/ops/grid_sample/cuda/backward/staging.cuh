@@ -3,6 +3,8 @@
 // sample side by side so that they are one load, and its pixels of the input.
 #pragma once
 
+#include <type_traits>
+
 #include "core/cuda_copies.cuh"
 #include "core/integer_math.h"
 #include "ops/grid_sample/cuda/backward/order.cuh"
@@ -91,7 +93,8 @@ union PatchValues {
   __device__ PatchValues() {}
 };
 
-template <typename T, int kCapacity>
+// With kSlopes there is what the gradients to the samples' positions need.
+template <typename T, int kCapacity, bool kSlopes>
 struct TileShared {
   // One step is summed while the next arrives. The patches follow the gradients: a first tap outside of the image,
   // whose value nobody uses, may lie before its patch.
@@ -99,10 +102,10 @@ struct TileShared {
     StepValues<T> gradients[2][kCapacity];  // by slot
     OrderScratch<kCapacity> order;
   };
-  PatchValues<T> patches[2];
+  std::conditional_t<kSlopes, PatchValues<T>, char> patches[2];
   Fractions<Compute<T>> fractions[kCapacity];  // by slot, as are the next ones
   uint32_t samples[kCapacity];                 // with kHome
-  uint32_t pixels[kPatchPixels];
+  uint32_t pixels[kSlopes ? kPatchPixels : 1];
   int8_t low_x[kCapacity], low_y[kCapacity];   // of the first tap, in the tile
   uint32_t starts[kTilePixels + 1];            // of a pixel's entries; first its count
   uint32_t warp_sums[kTileWarps];
@@ -113,9 +116,9 @@ struct TileShared {
 // Notes where the pixels of a tile's input come from: how far from the tile's first pixel, or kNoPixel.
 constexpr uint32_t kNoPixel = ~uint32_t{0};
 
-template <typename T, int kCapacity>
+template <typename T, int kCapacity, bool kSlopes>
 __device__ void find_pixels(const Problem& p, const TilePlace& place, const PatchLayout& layout,
-                            TileShared<T, kCapacity>& shared) {
+                            TileShared<T, kCapacity, kSlopes>& shared) {
   for (int i = threadIdx.x; i < layout.pixels; i += kTileThreads) {
     int row = i / kPatchColumns, column = i % kPatchColumns;
     bool needed = true;
@@ -132,14 +135,14 @@ __device__ void find_pixels(const Problem& p, const TilePlace& place, const Patc
 
 // Brings in the steps, one after the other: begin() starts the next, finish() waits for it. Before other threads read
 // it, the block synchronises.
-template <typename T, int kCapacity>
+template <typename T, int kCapacity, bool kSlopes>
 struct Stager {
   const T* gradients;  // the next step's first planes
   const T* input;      // from the tile's first pixel on
 
   // Starts to load a step of `channels` (kStep or more: a full one, 0 or less: none).
   __device__ __forceinline__ void begin(const Problem& p, const PatchLayout& layout, int channels, int buffer,
-                                        TileShared<T, kCapacity>& shared) {
+                                        TileShared<T, kCapacity, kSlopes>& shared) {
     if (channels >= kStep<T>) {
       load<true>(p, layout, channels, buffer, shared);
     } else if (channels > 0) {
@@ -168,7 +171,7 @@ struct Stager {
 
   template <bool kFull>
   __device__ __forceinline__ void load(const Problem& p, const PatchLayout& layout, int channels, int buffer,
-                                       TileShared<T, kCapacity>& shared) const {
+                                       TileShared<T, kCapacity, kSlopes>& shared) const {
 #pragma unroll
     for (int round = 0; round < kRounds<kCapacity>; ++round) {
       const int slot = round * kTileThreads + static_cast<int>(threadIdx.x);
@@ -184,6 +187,12 @@ struct Stager {
         gather<kFull>(at, p.samples, channels).store(&to);
       }
     }
+    if constexpr (kSlopes) load_patch<kFull>(p, layout, channels, buffer, shared);
+  }
+
+  template <bool kFull>
+  __device__ __forceinline__ void load_patch(const Problem& p, const PatchLayout& layout, int channels, int buffer,
+                                             TileShared<T, kCapacity, kSlopes>& shared) const {
     // Through registers from the last thread on: the first ones wait for more samples.
     const int thread = static_cast<int>(threadIdx.x);
 #pragma unroll 1

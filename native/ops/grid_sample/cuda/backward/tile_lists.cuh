@@ -20,8 +20,8 @@ constexpr int kMostSorted = 32;
 constexpr int kTapBits = 2;
 
 // Replaces the pixels' counts by the sums before them; thread i answers for pixel i.
-template <typename T, int kCapacity>
-__device__ void sum_counts(TileShared<T, kCapacity>& shared) {
+template <typename T, int kCapacity, bool kSlopes>
+__device__ void sum_counts(TileShared<T, kCapacity, kSlopes>& shared) {
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   const uint32_t count = shared.starts[threadIdx.x];
   uint32_t sum = count;
@@ -41,9 +41,9 @@ __device__ void sum_counts(TileShared<T, kCapacity>& shared) {
 
 // Places the tile's samples, in slots ascending by sample, and lists their taps by pixel, in any order. False if a
 // pixel has too many.
-template <typename T, int kCapacity>
-__device__ bool list_entries(const Problem& p, const TilePlace& place, int count, const uint32_t* staged,
-                             const Compute<T>* grid, TileShared<T, kCapacity>& shared) {
+template <typename T, int kCapacity, bool kSlopes, class P>
+__device__ bool list_entries(const P& p, const TilePlace& place, int count, const uint32_t* staged,
+                             const Compute<T>* grid, TileShared<T, kCapacity, kSlopes>& shared) {
   using C = Compute<T>;
   constexpr int kListRounds = kRounds<kCapacity>;
   shared.starts[threadIdx.x] = 0;
@@ -135,8 +135,8 @@ __device__ __forceinline__ void put_in_order(uint32_t& a, uint32_t& b) {
 }
 
 // Sorts the thread's pixel's contributions by sample.
-template <typename T, int kCapacity>
-__device__ PixelList<Compute<T>> sort_entries(TileShared<T, kCapacity>& shared) {
+template <typename T, int kCapacity, bool kSlopes>
+__device__ PixelList<Compute<T>> sort_entries(TileShared<T, kCapacity, kSlopes>& shared) {
   using C = Compute<T>;
   PixelList<C> list;
   const uint32_t start = shared.starts[threadIdx.x];

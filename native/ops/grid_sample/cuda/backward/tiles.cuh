@@ -53,9 +53,9 @@ struct HomeSample {
   __device__ bool has_y_taps() const { return (packed & 0xf0) != 0; }
 };
 
-template <typename T, int kCapacity>
+template <typename T, int kCapacity, bool kSlopes>
 __device__ HomeSample<Compute<T>> home_sample(const Problem& p, const TilePlace& place, const PatchLayout& layout,
-                                              int slot, const TileShared<T, kCapacity>& shared) {
+                                              int slot, const TileShared<T, kCapacity, kSlopes>& shared) {
   using C = Compute<T>;
   HomeSample<C> sample{};
   if (slot >= layout.count || (shared.samples[slot] & kHome<uint32_t>) == 0) return sample;
@@ -140,19 +140,21 @@ __device__ __forceinline__ void add_step(HomeSample<Compute<T>>& sample, int cha
 // One step of both gradients from `buffer`. `tile_output` is the tile's first pixel in the step's first plane and
 // `pixel` the thread's, from there, or kNoPixel. Planes beyond `channels`, which counts only in a step that is not
 // kFull, are computed from what lies there and dropped.
-template <bool kFull, typename T, int kCapacity>
+template <bool kFull, typename T, int kCapacity, bool kSlopes>
 __device__ __forceinline__ void sum_step(const Problem& p, int channels, int buffer, int row_step,
                                          const PixelList<Compute<T>>& list,
                                          HomeSample<Compute<T>> (&samples)[kRounds<kCapacity>], T* tile_output,
-                                         uint32_t pixel, const TileShared<T, kCapacity>& shared) {
+                                         uint32_t pixel, const TileShared<T, kCapacity, kSlopes>& shared) {
   using C = Compute<T>;
   const StepValues<T>* const gradients = shared.gradients[buffer];
+  if constexpr (kSlopes) {
 #pragma unroll
-  for (int round = 0; round < kRounds<kCapacity>; ++round) {
-    if (!samples[round].at_home()) continue;
-    const int slot = round * kTileThreads + static_cast<int>(threadIdx.x);
-    add_step<kFull>(samples[round], channels, shared.fractions[slot], row_step, shared.patches[buffer],
-                    &gradients[slot]);
+    for (int round = 0; round < kRounds<kCapacity>; ++round) {
+      if (!samples[round].at_home()) continue;
+      const int slot = round * kTileThreads + static_cast<int>(threadIdx.x);
+      add_step<kFull>(samples[round], channels, shared.fractions[slot], row_step, shared.patches[buffer],
+                      &gradients[slot]);
+    }
   }
   // With at most kMostSorted contributions there is one chunk.
   C sums[kStep<T>] = {};
@@ -181,10 +183,11 @@ static_assert(kMostSorted <= kChunk);
 
 // Adds a chunk's sums of the samples at home to their totals, which wait in grad_grid. Chunks take turns: owners drew
 // their tickets in order, so that the one that has the turn is running. `listed` holds the samples' numbers, with or
-// without kHome.
-template <typename T, int kCount>
-__device__ void add_chunk(const Problem& p, const TileWork& work, HomeSample<Compute<T>> (&samples)[kCount],
-                          Compute<T>* grad_grid, TileRecord<uint32_t>& record, const uint32_t* listed) {
+// without kHome; `grid` and `grad_grid` are the image's.
+template <typename T, int kCount, class P>
+__device__ void add_chunk(const P& p, const TileWork& work, HomeSample<Compute<T>> (&samples)[kCount],
+                          const Compute<T>* grid, Compute<T>* grad_grid, TileRecord<uint32_t>& record,
+                          const uint32_t* listed) {
   using C = Compute<T>;
   const bool last = work.channel + work.channels == p.c;
   if (work.chunk > 0) {
@@ -199,15 +202,14 @@ __device__ void add_chunk(const Problem& p, const TileWork& work, HomeSample<Com
   for (int round = 0; round < kCount; ++round) {
     const HomeSample<C>& sample = samples[round];
     if (!sample.at_home()) continue;
+    const int64_t at = 2 * static_cast<int64_t>(listed[round * kTileThreads + threadIdx.x] & ~kHome<uint32_t>);
     // Volatile: another block wrote these since this multiprocessor may have cached them.
-    volatile C* gradient =
-        grad_grid + 2 * static_cast<int64_t>(listed[round * kTileThreads + threadIdx.x] & ~kHome<uint32_t>);
-    const C x_total = (work.chunk == 0 ? C(0) : gradient[0]) + sample.x_sum;
-    const C y_total = (work.chunk == 0 ? C(0) : gradient[1]) + sample.y_sum;
-    const C x = last ? narrow<C>(x_total * pixels_per_unit<C>(p.input_w)) : x_total;
-    const C y = last ? narrow<C>(y_total * pixels_per_unit<C>(p.input_h)) : y_total;
-    gradient[0] = sample.has_x_taps() ? x : C(0);
-    gradient[1] = sample.has_y_taps() ? y : C(0);
+    volatile C* gradient = grad_grid + at;
+    Gradient<C> total{(work.chunk == 0 ? C(0) : gradient[0]) + sample.x_sum,
+                      (work.chunk == 0 ? C(0) : gradient[1]) + sample.y_sum};
+    if (last) total = by_coordinates(total.x, total.y, grid + at, p);
+    gradient[0] = sample.has_x_taps() ? total.x : C(0);
+    gradient[1] = sample.has_y_taps() ? total.y : C(0);
   }
   if (last) return;
   __threadfence();
@@ -223,9 +225,9 @@ __device__ void clear_tile(const Problem& p, const TileWork& work, T* tile_outpu
   for (int k = 0; k < work.channels; ++k) output[k * p.pixels] = narrow<T>(Compute<T>(0));
 }
 
-template <typename T, int kCapacity>
-__device__ void sum_tile(const Problem& p, const TileGrid& tiles, const TileWork& work, const BackwardBuffers<T>& b,
-                         const Storage<Compute<T>, uint32_t>& s, TileShared<T, kCapacity>& shared) {
+template <typename T, int kCapacity, bool kSlopes, class P>
+__device__ void sum_tile(const P& p, const TileGrid& tiles, const TileWork& work, const BackwardBuffers<T>& b,
+                         const Storage<Compute<T>, uint32_t>& s, TileShared<T, kCapacity, kSlopes>& shared) {
   using C = Compute<T>;
   const TilePlace place(tiles, work.tile);
   const int32_t x = place.column + static_cast<int32_t>(threadIdx.x) % kTileWidth;
@@ -246,14 +248,14 @@ __device__ void sum_tile(const Problem& p, const TileGrid& tiles, const TileWork
     return;
   }
   const PatchLayout layout(count);
-  find_pixels(p, place, layout, shared);
+  if constexpr (kSlopes) find_pixels(p, place, layout, shared);
   const PixelList<C> list = sort_entries(shared);
   HomeSample<C> samples[kRounds<kCapacity>];
 #pragma unroll
-  for (int round = 0; round < kRounds<kCapacity>; ++round) {
+  for (int round = 0; kSlopes && round < kRounds<kCapacity>; ++round) {
     samples[round] = home_sample(p, place, layout, round * kTileThreads + static_cast<int>(threadIdx.x), shared);
   }
-  Stager<T, kCapacity> stager;
+  Stager<T, kCapacity, kSlopes> stager;
   stager.gradients = b.grad_output + plane * p.samples;
   stager.input = b.input + plane * p.pixels + first_pixel;
   __syncthreads();  // the pixels are found
@@ -275,19 +277,23 @@ __device__ void sum_tile(const Problem& p, const TileGrid& tiles, const TileWork
     stager.finish();
     __syncthreads();
   }
-  // Worked out again rather than kept: the sums need the registers.
-  const TileWork done(p, tiles, *const_cast<volatile int64_t*>(&shared.item));
-  const int64_t image = done.tile / tiles.per_image;
-  add_chunk<T>(p, done, samples, b.grad_grid + 2 * image * p.samples, s.records[done.tile], shared.samples);
+  if constexpr (kSlopes) {
+    // Worked out again rather than kept: the sums need the registers.
+    const TileWork done(p, tiles, *const_cast<volatile int64_t*>(&shared.item));
+    const int64_t image = done.tile / tiles.per_image;
+    add_chunk<T>(p, done, samples, b.grid + 2 * image * p.samples, b.grad_grid + 2 * image * p.samples,
+                 s.records[done.tile], shared.samples);
+  }
 }
 
-// Both gradients, for the tiles that are not crowded; reserves the lists of those that are. A block takes one item.
-template <typename T, int kCapacity>
+// Both gradients, without kSlopes that to the input alone, for the tiles that are not crowded; reserves the lists of
+// those that are. A block takes one item.
+template <typename T, int kCapacity, bool kSlopes, class P>
 __global__ void __launch_bounds__(kTileThreads, kResident<T, kCapacity>)
-    sum_tiles(Problem p, TileGrid tiles, BackwardBuffers<T> b, Storage<Compute<T>, uint32_t> s) {
-  __shared__ TileShared<T, kCapacity> shared;
+    sum_tiles(P p, TileGrid tiles, BackwardBuffers<T> b, Storage<Compute<T>, uint32_t> s) {
+  __shared__ TileShared<T, kCapacity, kSlopes> shared;
   // The owner of a later chunk waits for an earlier one, which must therefore have started: tickets order the starts.
-  const bool has_chunks = gridDim.x > tiles.total;
+  const bool has_chunks = kSlopes && gridDim.x > tiles.total;
   let_kernel_after_start();
   wait_for_kernel_before();
   if (threadIdx.x == 0) {

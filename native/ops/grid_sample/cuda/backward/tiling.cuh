@@ -2,6 +2,8 @@
 // Tiles of pixels, each of which has one owner in the backward, and the scratch in which a tile's samples are listed.
 #pragma once
 
+#include <type_traits>
+
 #include "core/cuda_division.cuh"
 #include "core/integer_math.h"
 #include "core/workspace.h"
@@ -37,6 +39,10 @@ struct TilePlace {
     column = static_cast<int32_t>(within.remainder << kTileWidthShift);
   }
 };
+
+// Whether both gradients are asked for, whatever a problem of the type says.
+template <class P>
+constexpr bool kHasBoth = std::is_same_v<P, Problem>;
 
 using Counter = unsigned long long;
 

@@ -6,6 +6,7 @@
 #include "core/cuda_copies.cuh"
 #include "core/cuda_division.cuh"
 #include "core/cuda_launch.cuh"
+#include "core/cuda_shared.cuh"
 #include "core/integer_math.h"
 #include "ops/grid_sample/cuda/forward/taps.cuh"
 #include "ops/grid_sample/launch.h"
@@ -107,11 +108,11 @@ struct Coordinates {
   }
 };
 
-template <typename T>
+template <typename T, class P>
 __global__ void __launch_bounds__(kPlaneThreads, kPlaneBlocks)
-    sample_planes(Problem p, PlaneGroups groups, ForwardBuffers<T> b) {
+    sample_planes(P p, PlaneGroups groups, ForwardBuffers<T> b) {
   using C = Compute<T>;
-  extern __shared__ uint4 words[];
+  uint4* const words = dynamic_shared<uint4>();
   const int pixels = static_cast<int>(p.pixels), samples = static_cast<int>(p.samples);
   const int64_t count = int64_t{p.n} * groups.per_image;
   const int offsets[4] = {0, 1, p.input_w, p.input_w + 1};
@@ -144,7 +145,7 @@ __global__ void __launch_bounds__(kPlaneThreads, kPlaneBlocks)
       ahead = Coordinates<C>::load(grid, i + kPlaneThreads, samples);
       const Position<C> position = locate_sample(at.x, at.y, p);
       const Taps<C> taps = value_taps(position, p);
-      const C start = is_missing(at.x, at.y) ? canonical_nan<C>() : C(0);
+      const C start = is_missing(at.x, at.y, p) ? canonical_nan<C>() : C(0);
       const T* pixel = copy + (position.y.low * p.input_w + position.x.low);
 #pragma unroll 2
       for (int k = 0; k < group.channels; ++k, pixel += pixels) {
@@ -157,13 +158,13 @@ __global__ void __launch_bounds__(kPlaneThreads, kPlaneBlocks)
   }
 }
 
-template <typename T>
-Status enqueue_planes(const Problem& p, const ForwardBuffers<T>& b, const PlaneGroups& groups,
+template <typename T, class P>
+Status enqueue_planes(const P& p, const ForwardBuffers<T>& b, const PlaneGroups& groups,
                       const DeviceTraits& device, Stream stream) {
   const size_t bytes = size_t{kPlaneBuffers} * groups.buffer_bytes;
   const int64_t blocks = int64_t{kPlaneBlocks} * device.multiprocessors, count = int64_t{p.n} * groups.per_image;
-  BARACUDA_RETURN_IF_FAILED(allow_shared_bytes<sample_planes<T>>("grid_sample plane kernel"));
-  return launch_kernel("grid_sample plane kernel", sample_planes<T>, blocks_for(at_most(count, blocks), 1),
+  BARACUDA_RETURN_IF_FAILED((allow_shared_bytes<sample_planes<T, P>>("grid_sample plane kernel")));
+  return launch_kernel("grid_sample plane kernel", sample_planes<T, P>, blocks_for(at_most(count, blocks), 1),
                        kPlaneThreads, bytes, stream, p, groups, b);
 }
 

@@ -20,8 +20,8 @@ constexpr int kForwardChannels = 16;
 template <typename T>
 constexpr int kForwardBlocks = sizeof(T) == 8 ? 4 : 5;
 
-template <typename T>
-__global__ void __launch_bounds__(kForwardThreads, kForwardBlocks<T>) sample_images(Problem p, ForwardBuffers<T> b) {
+template <typename T, class P>
+__global__ void __launch_bounds__(kForwardThreads, kForwardBlocks<T>) sample_images(P p, ForwardBuffers<T> b) {
   using C = Compute<T>;
   const int64_t samples = p.n * p.samples;
   const int64_t sample_blocks = groups_of<int64_t>(samples, kForwardThreads);
@@ -37,7 +37,7 @@ __global__ void __launch_bounds__(kForwardThreads, kForwardBlocks<T>) sample_ima
     const C grid_x = b.grid[2 * i], grid_y = b.grid[2 * i + 1];
     const Position<C> position = locate_sample(grid_x, grid_y, p);
     const Taps<C> taps = value_taps(position, p);
-    const C start = is_missing(grid_x, grid_y) ? canonical_nan<C>() : C(0);
+    const C start = is_missing(grid_x, grid_y, p) ? canonical_nan<C>() : C(0);
     const int64_t plane = at.quotient * p.c + channel;
     const T* pixel = b.input + plane * p.pixels + static_cast<int64_t>(position.y.low) * p.input_w + position.x.low;
     T* output = b.output + plane * p.samples + at.remainder;
@@ -79,10 +79,10 @@ __global__ void __launch_bounds__(kForwardThreads, kForwardBlocks<T>) sample_ima
   }
 }
 
-template <typename T>
-Status enqueue_samples(const Problem& p, const ForwardBuffers<T>& b, Stream stream) {
+template <typename T, class P>
+Status enqueue_samples(const P& p, const ForwardBuffers<T>& b, Stream stream) {
   const int64_t sample_blocks = ceil_div(p.n * p.samples, kForwardThreads);
-  return launch_kernel("grid_sample kernel", sample_images<T>,
+  return launch_kernel("grid_sample kernel", sample_images<T, P>,
                        blocks_for(sample_blocks * ceil_div(p.c, kForwardChannels), 1), kForwardThreads, 0, stream, p,
                        b);
 }

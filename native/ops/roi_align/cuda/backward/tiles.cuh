@@ -15,6 +15,7 @@
 
 #include "core/cuda_barriers.cuh"
 #include "core/cuda_launch.cuh"
+#include "core/cuda_shared.cuh"
 #include "core/cuda_zeros.cuh"
 #include "ops/roi_align/cuda/backward/exact.cuh"
 #include "ops/roi_align/cuda/backward/partials.cuh"
@@ -76,7 +77,7 @@ __global__ void __launch_bounds__(P::kThreads, P::kCtasPerMultiprocessor)
               const __grid_constant__ TileOutput<typename P::T> out, int32_t stages) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   using C = typename P::C;
-  extern __shared__ __align__(128) char shared[];
+  char* const shared = dynamic_shared<char>();
   const StageLayout<P> layout(p);
   const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
   C* strips = reinterpret_cast<C*>(shared + static_cast<size_t>(stages) * layout.stage_bytes);

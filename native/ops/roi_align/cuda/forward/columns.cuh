@@ -151,19 +151,19 @@ __device__ __forceinline__ void pool_pass(const Problem& p, const PoolPass& pass
 
 // All bins of one box for up to kForwardChannels channels, by one warp.
 template <typename T>
-__device__ __forceinline__ void pool_box(const Problem& p, const ForwardBuffers<T>& b,
+__device__ __forceinline__ void pool_box(const Problem& p, const T* input, T* output,
                                          const BoxTables<Compute<T>>& tables, int64_t r, int32_t channel,
                                          int32_t channels, ColumnStrip<T>& strip) {
   using C = Compute<T>;
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int64_t bins = static_cast<int64_t>(p.pooled_h) * p.pooled_w;
-  T* outputs = b.output + (r * p.c + channel) * bins;
+  T* outputs = output + (r * p.c + channel) * bins;
   const int32_t image = p.input_numel > 0 ? tables.boxes[r].image : -1;
   if (image < 0) {
     for (int64_t i = lane; i < channels * bins; i += 32) outputs[i] = narrow<T>(C(0));
     return;
   }
-  const T* planes = b.input + (static_cast<int64_t>(image) * p.c + channel) * p.h * p.w;
+  const T* planes = input + (static_cast<int64_t>(image) * p.c + channel) * p.h * p.w;
   const TabulatedAxis<C> y = tables.y(r), x = tables.x(r);
   bool tabulated = true;
   for (int32_t bin = lane; bin < p.pooled_h; bin += 32) tabulated = tabulated && y.bins[bin].weights >= 0;
@@ -184,30 +184,36 @@ __device__ __forceinline__ void pool_box(const Problem& p, const ForwardBuffers<
   }
 }
 
-template <typename T>
+// `Maps` is a Problem with ForwardBuffers or a LevelsProblem with LevelsForwardBuffers. Of several maps the tables of
+// boxes on one without pixels say so.
+template <typename T, class Maps, class Buffers>
 __global__ void __launch_bounds__(kForwardWarps * 32)
-    pool_boxes(const __grid_constant__ Problem p, const __grid_constant__ ForwardBuffers<T> b,
+    pool_boxes(const __grid_constant__ Maps maps, const __grid_constant__ Buffers b,
                const __grid_constant__ BoxTables<Compute<T>> tables) {
   __shared__ ColumnStrip<T> strips[kForwardWarps];
   const int warp = static_cast<int>(threadIdx.x) / 32;
-  const int64_t jobs = ceil_div(p.c, kForwardChannels<T>) * p.num_rois;
+  const Problem& all = sizes_of(maps);
+  const int64_t jobs = ceil_div(all.c, kForwardChannels<T>) * all.num_rois;
   for (int64_t job = static_cast<int64_t>(blockIdx.x) * kForwardWarps + warp; job < jobs;
        job += static_cast<int64_t>(gridDim.x) * kForwardWarps) {
     // Boxes innermost: the planes at work at one time then stay in L2, wherever the boxes lie.
-    const int32_t channel = static_cast<int32_t>(job / p.num_rois) * kForwardChannels<T>;
-    const int32_t left = p.c - channel;
-    pool_box(p, b, tables, job % p.num_rois, channel, left < kForwardChannels<T> ? left : kForwardChannels<T>,
-             strips[warp]);
+    const int32_t channel = static_cast<int32_t>(job / all.num_rois) * kForwardChannels<T>;
+    const int32_t left = all.c - channel;
+    const int64_t r = job % all.num_rois;
+    const int32_t level = level_of_box(maps, b.rois + 5 * r);
+    pool_box(problem_of(maps, level), input_of(b, level), b.output, tables, r, channel,
+             left < kForwardChannels<T> ? left : kForwardChannels<T>, strips[warp]);
   }
 }
 
-template <typename T>
-Status enqueue_columns(const Problem& p, const ForwardBuffers<T>& b, void* workspace, Stream stream) {
-  const BoxTables<Compute<T>> tables(p, workspace);
-  if (p.input_numel > 0) BARACUDA_RETURN_IF_FAILED(tabulate(p, b.rois, tables, stream));
-  const int64_t jobs = p.output_numel > 0 ? ceil_div(p.c, kForwardChannels<T>) * p.num_rois : 0;
-  return launch_kernel("roi_align kernel", pool_boxes<T>, blocks_for(jobs, kForwardWarps), kForwardWarps * 32, 0,
-                       stream, p, b, tables);
+template <typename T, class Maps, class Buffers>
+Status enqueue_columns(const Maps& maps, const Buffers& b, void* workspace, Stream stream) {
+  const Problem& all = sizes_of(maps);
+  const BoxTables<Compute<T>> tables(all, workspace);
+  if (all.input_numel > 0) BARACUDA_RETURN_IF_FAILED(tabulate(maps, b.rois, tables, stream));
+  const int64_t jobs = all.output_numel > 0 ? ceil_div(all.c, kForwardChannels<T>) * all.num_rois : 0;
+  return launch_kernel("roi_align kernel", pool_boxes<T, Maps, Buffers>, blocks_for(jobs, kForwardWarps),
+                       kForwardWarps * 32, 0, stream, maps, b, tables);
 }
 
 }  // namespace

@@ -300,35 +300,68 @@ __device__ WindowBox plan_passes(const Problem& p, int32_t image, const WindowRo
 
 // A warp an axis of a box.
 constexpr int kWindowTableThreads = 64;
+
+// One box's tables, by a block.
+template <typename T>
+__device__ __forceinline__ void tabulate_window(const Problem& p, const Box<Compute<T>>& box, int64_t r,
+                                                const BoxTables<Compute<T>>& tables,
+                                                const WindowTables<Compute<T>>& windows, int32_t room,
+                                                RowList<Compute<T>>& list, WindowColumns& columns) {
+  if (threadIdx.x == 0) tables.boxes[r] = box;
+  if (box.image < 0) {
+    if (threadIdx.x == 0) windows.boxes[r] = {-1, kByColumns, 0, 0, 0, 0, 0, 1};
+    return;
+  }
+  __syncthreads();  // the box before is planned
+  WindowRows rows{};
+  BinRows own{};
+  if (threadIdx.x < 32) {
+    rows = tabulate_window_rows(p, tables, windows, r, box.y, list, &own);
+  } else {
+    const WindowColumns found = tabulate_window_columns<T>(p, tables, r, box.x);
+    if (threadIdx.x == 32) columns = found;
+  }
+  __syncthreads();
+  if (threadIdx.x >= 32) return;
+  const WindowBox planned = plan_passes<T>(p, box.image, rows, columns, own, room, windows.passes + r * p.pooled_h);
+  if (threadIdx.x == 0) windows.boxes[r] = planned;
+}
+
 template <typename T>
 __global__ void __launch_bounds__(kWindowTableThreads)
     tabulate_windows(Problem p, const Compute<T>* rois, BoxTables<Compute<T>> tables,
                      WindowTables<Compute<T>> windows, int32_t room) {
-  using C = Compute<T>;
-  __shared__ RowList<C> list;
+  __shared__ RowList<Compute<T>> list;
   __shared__ WindowColumns columns;
   for (int64_t r = blockIdx.x; r < p.num_rois; r += gridDim.x) {
-    const Box<C> box = make_box(rois + 5 * r, p);
-    if (threadIdx.x == 0) tables.boxes[r] = box;
-    if (box.image < 0) {
-      if (threadIdx.x == 0) windows.boxes[r] = {-1, kByColumns, 0, 0, 0, 0, 0, 1};
-      continue;
-    }
-    __syncthreads();  // the box before is planned
-    WindowRows rows{};
-    BinRows own{};
-    if (threadIdx.x < 32) {
-      rows = tabulate_window_rows(p, tables, windows, r, box.y, list, &own);
-    } else {
-      const WindowColumns found = tabulate_window_columns<T>(p, tables, r, box.x);
-      if (threadIdx.x == 32) columns = found;
-    }
-    __syncthreads();
-    if (threadIdx.x >= 32) continue;
-    const WindowBox planned =
-        plan_passes<T>(p, box.image, rows, columns, own, room, windows.passes + r * p.pooled_h);
-    if (threadIdx.x == 0) windows.boxes[r] = planned;
+    tabulate_window<T>(p, make_box(rois + 5 * r, p), r, tables, windows, room, list, columns);
   }
+}
+
+template <typename T>
+__global__ void __launch_bounds__(kWindowTableThreads)
+    tabulate_windows_of_levels(const __grid_constant__ LevelsProblem maps, const Compute<T>* rois,
+                               BoxTables<Compute<T>> tables, WindowTables<Compute<T>> windows, int32_t room) {
+  __shared__ RowList<Compute<T>> list;
+  __shared__ WindowColumns columns;
+  for (int64_t r = blockIdx.x; r < maps.all.num_rois; r += gridDim.x) {
+    const int32_t level = level_of(rois + 5 * r, maps);
+    const Box<Compute<T>> box = box_of(maps, level, rois + 5 * r);
+    tabulate_window<T>(maps.levels[level], box, r, tables, windows, room, list, columns);
+  }
+}
+
+template <typename T>
+Status enqueue_window_tables(const Problem& p, const Compute<T>* rois, const BoxTables<Compute<T>>& tables,
+                             const WindowTables<Compute<T>>& windows, int32_t room, Stream stream) {
+  return launch_kernel("roi_align table kernel", tabulate_windows<T>, blocks_for(p.num_rois, 1), kWindowTableThreads, 0,
+                       stream, p, rois, tables, windows, room);
+}
+template <typename T>
+Status enqueue_window_tables(const LevelsProblem& maps, const Compute<T>* rois, const BoxTables<Compute<T>>& tables,
+                             const WindowTables<Compute<T>>& windows, int32_t room, Stream stream) {
+  return launch_kernel("roi_align_levels table kernel", tabulate_windows_of_levels<T>, blocks_for(maps.all.num_rois, 1),
+                       kWindowTableThreads, 0, stream, maps, rois, tables, windows, room);
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #pragma once
 
 #include "core/cuda_copies.cuh"
+#include "core/cuda_shared.cuh"
 #include "core/integer_math.h"
 #include "ops/roi_align/cuda/forward/columns.cuh"
 #include "ops/roi_align/cuda/forward/window_tables.cuh"
@@ -273,14 +274,14 @@ __device__ __forceinline__ void store_collected(const T* collected, int32_t pitc
 
 // A box with a bin that no window holds, by columns. Rare, and not to cost the others registers.
 template <typename T>
-__device__ __noinline__ void pool_by_columns(const Problem& p, const ForwardBuffers<T>& b,
+__device__ __noinline__ void pool_by_columns(const Problem& p, const T* input, T* output,
                                              const BoxTables<Compute<T>>& tables, int64_t r, int32_t channel,
                                              int32_t channels, char* strips) {
   ColumnStrip<T>* const strip = reinterpret_cast<ColumnStrip<T>*>(strips) + threadIdx.x / 32;
   for (int32_t k = static_cast<int32_t>(threadIdx.x) / 32 * kForwardChannels<T>; k < channels;
        k += kWindowWarps * kForwardChannels<T>) {
     const int32_t left = channels - k;
-    pool_box(p, b, tables, r, channel + k, left < kForwardChannels<T> ? left : kForwardChannels<T>, *strip);
+    pool_box(p, input, output, tables, r, channel + k, left < kForwardChannels<T> ? left : kForwardChannels<T>, *strip);
   }
 }
 
@@ -290,33 +291,45 @@ struct WindowSteps {
   int32_t collected;
 };
 
-template <typename T>
+// Bytes that a copy moves at once, by map: 0 where some map's rows are aligned for none.
+struct WindowPieces {
+  int32_t of_level[kMostLevels];
+};
+
+// `Maps` is a Problem with ForwardBuffers or a LevelsProblem with LevelsForwardBuffers.
+template <typename T, class Maps, class Buffers>
 __global__ void __launch_bounds__(kWindowThreads, kWindowCtas<T>)
-    pool_windows(const __grid_constant__ Problem p, const __grid_constant__ ForwardBuffers<T> b,
+    pool_windows(const __grid_constant__ Maps maps, const __grid_constant__ Buffers b,
                  const __grid_constant__ BoxTables<Compute<T>> tables,
                  const __grid_constant__ WindowTables<Compute<T>> windows,
-                 const __grid_constant__ WindowSteps steps, int32_t piece, int32_t room) {
+                 const __grid_constant__ WindowSteps steps, const __grid_constant__ WindowPieces pieces,
+                 int32_t room) {
   using C = Compute<T>;
-  extern __shared__ __align__(16) char dynamic[];
-  const WindowLayout<T> layout(p);
+  char* const dynamic = dynamic_shared<char>();
+  const Problem& all = sizes_of(maps);
+  const WindowLayout<T> layout(all);
   WindowShared<T>& shared = *reinterpret_cast<WindowShared<T>*>(dynamic);
   T* const collected = reinterpret_cast<T*>(dynamic + layout.collected_at);
   char* const window = dynamic + layout.window_at;
   const int thread = static_cast<int>(threadIdx.x), warp = thread / 32, lane = thread % 32;
-  const int32_t bins = p.pooled_h * p.pooled_w;
+  const int32_t bins = all.pooled_h * all.pooled_w;
   // Boxes innermost: the planes at work at one time then stay in L2, wherever the boxes lie.
   const int32_t job = static_cast<int32_t>(blockIdx.x);
   const int32_t block = static_cast<int32_t>(steps.by_rois.divide(job)), channel = block * kWindowChannels;
-  const int64_t r = job - block * p.num_rois;
-  const int32_t channels = p.c - channel < kWindowChannels ? p.c - channel : kWindowChannels;
-  T* const outputs = b.output + (r * p.c + channel) * bins;
+  const int64_t r = job - block * all.num_rois;
+  const int32_t channels = all.c - channel < kWindowChannels ? all.c - channel : kWindowChannels;
+  T* const outputs = b.output + (r * all.c + channel) * bins;
   wait_for_kernel_before();
   const WindowBox box = windows.boxes[r];
   if (box.image < 0) {
     for (int32_t i = thread; i < channels * bins; i += kWindowThreads) outputs[i] = narrow<T>(C(0));
     return;
   }
-  if (box.passes == kByColumns) return pool_by_columns(p, b, tables, r, channel, channels, dynamic);
+  const int32_t level = level_of_box(maps, b.rois + 5 * r);
+  const Problem& p = problem_of(maps, level);
+  if (box.passes == kByColumns) {
+    return pool_by_columns(p, input_of(b, level), b.output, tables, r, channel, channels, dynamic);
+  }
   if (thread == 0) shared.box = box;
   switch (warp) {
     case 0: copy_table(shared.rows, windows.rows + r * windows.row_capacity, box.rows); break;
@@ -341,7 +354,8 @@ __global__ void __launch_bounds__(kWindowThreads, kWindowCtas<T>)
     __syncthreads();
     pass = find(0, 0);
   }
-  const T* planes = b.input + (static_cast<int64_t>(box.image) * p.c + channel) * p.h * p.w;
+  const int32_t piece = pieces.of_level[level];
+  const T* planes = input_of(b, level) + (static_cast<int64_t>(box.image) * p.c + channel) * p.h * p.w;
   // Collected bins are stored while the next window is under way.
   int32_t next = 1, first = 0, kept = 0, kept_at = 0;
   for (bool done = false;;) {
@@ -385,9 +399,11 @@ __global__ void __launch_bounds__(kWindowThreads, kWindowCtas<T>)
   }
 }
 
-// How a call is pooled by windows; `piece` 0: it is not.
+// How a call is pooled by windows, if it `applies`.
 struct WindowPlan {
-  int32_t piece = 0, room = 0, jobs = 0;
+  bool applies = false;
+  WindowPieces pieces{};
+  int32_t room = 0, jobs = 0;
   size_t shared_bytes = 0;
 };
 
@@ -403,9 +419,23 @@ int window_ctas(const Problem& p) {
   return sizeof(T) == 4 && p.pooled_h * p.pooled_w <= kCollectedBins ? 3 : kWindowCtas<T>;
 }
 
+// Bytes that a copy of a map's rows moves at once; 0 where they are aligned for none.
 template <typename T>
-WindowPlan plan_windows(const Problem& p, const T* input, const DeviceTraits& device) {
+int32_t piece_of(const Problem& p, const T* input) {
+  const uint64_t row_bytes = static_cast<uint64_t>(p.w) * sizeof(T);
+  for (int32_t piece = kCopyBytes; piece >= 4 && piece >= static_cast<int32_t>(sizeof(T)); piece /= 2) {
+    if (row_bytes % piece == 0 && reinterpret_cast<uintptr_t>(input) % piece == 0) return piece;
+  }
+  return 0;
+}
+
+inline int32_t num_levels_of(const Problem&) { return 1; }
+inline int32_t num_levels_of(const LevelsProblem& maps) { return maps.num_levels; }
+
+template <typename T, class Maps, class Buffers>
+WindowPlan plan_windows(const Maps& maps, const Buffers& b, const DeviceTraits& device) {
   WindowPlan plan;
+  const Problem& p = sizes_of(maps);
   const int64_t jobs = ceil_div(p.c, kWindowChannels) * p.num_rois;
   if (p.input_numel == 0 || p.output_numel == 0 || jobs > (int64_t{1} << 30)) return plan;
   if (p.pooled_h > kMostWindowBins || p.pooled_w > kMostWindowBins) return plan;
@@ -418,29 +448,28 @@ WindowPlan plan_windows(const Problem& p, const T* input, const DeviceTraits& de
     plan.room = static_cast<int32_t>(window / (kWindowChannels * kCopyBytes));
   }
   if (plan.room == 0) return plan;
-  const uint64_t row_bytes = static_cast<uint64_t>(p.w) * sizeof(T);
-  for (int32_t piece = kCopyBytes; piece >= 4 && piece >= static_cast<int32_t>(sizeof(T)); piece /= 2) {
-    if (row_bytes % piece == 0 && reinterpret_cast<uintptr_t>(input) % piece == 0) {
-      plan.piece = piece;
-      break;
-    }
+  plan.applies = true;
+  for (int32_t level = 0; level < num_levels_of(maps); ++level) {
+    const Problem& one = problem_of(maps, level);
+    plan.pieces.of_level[level] = piece_of(one, input_of(b, level));
+    if (one.input_numel > 0 && plan.pieces.of_level[level] == 0) plan.applies = false;
   }
   return plan;
 }
 
-template <typename T>
-Status run_windows(const Problem& p, const ForwardBuffers<T>& b, const WindowPlan& plan,
-                   const BoxTables<Compute<T>>& tables, void* workspace, Stream stream) {
+template <typename T, class Maps, class Buffers>
+Status run_windows(const Maps& maps, const Buffers& b, const WindowPlan& plan, void* workspace, Stream stream) {
   static_assert(kWindowWarps * sizeof(ColumnStrip<T>) <= sizeof(WindowShared<T>) + kLeastWindowBytes);
+  const Problem& p = sizes_of(maps);
+  const BoxTables<Compute<T>> tables(p, workspace);
   const WindowTables<Compute<T>> windows(p, static_cast<char*>(workspace) + tables.bytes);
   const WindowSteps steps{Divider(p.num_rois), Divider(p.pooled_w),
                           collected_bins(p) / p.pooled_w * p.pooled_w};
-  BARACUDA_RETURN_IF_FAILED(launch_kernel("roi_align table kernel", tabulate_windows<T>,
-                                          blocks_for(p.num_rois, 1), kWindowTableThreads, 0, stream, p, b.rois,
-                                          tables, windows, plan.room));
-  BARACUDA_RETURN_IF_FAILED(allow_shared_bytes<pool_windows<T>>("roi_align kernel"));
-  return launch_early("roi_align kernel", pool_windows<T>, static_cast<uint32_t>(plan.jobs), kWindowThreads,
-                      plan.shared_bytes, stream, p, b, tables, windows, steps, plan.piece, plan.room);
+  BARACUDA_RETURN_IF_FAILED(enqueue_window_tables<T>(maps, b.rois, tables, windows, plan.room, stream));
+  constexpr auto kKernel = pool_windows<T, Maps, Buffers>;
+  BARACUDA_RETURN_IF_FAILED(allow_shared_bytes<kKernel>("roi_align kernel"));
+  return launch_early("roi_align kernel", kKernel, static_cast<uint32_t>(plan.jobs), kWindowThreads, plan.shared_bytes,
+                      stream, maps, b, tables, windows, steps, plan.pieces, plan.room);
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 // and by what follows from the largest values before it alone.
 #pragma once
 
+#include "core/cuda_instructions.cuh"
 #include "ops/segment/cuda/join/parts.cuh"
 
 namespace baracuda::segment {
@@ -91,12 +92,6 @@ __device__ __forceinline__ void add_batch(const ScaledTables<Fold>& tables, int 
   }
 }
 
-// The end of a step: a barrier of the whole block that the roles reach at different places of the code, which
-// __syncthreads() must not.
-__device__ __forceinline__ void end_step() {
-  asm volatile("barrier.sync 1, %0;" ::"n"(kJoinThreads) : "memory");
-}
-
 // Joins all parts in ascending order, in steps that end at a barrier; the first lanes have the answer. Of a batch, a
 // team finds the largest value of each run; one step later the second warp the largest value before each run; one later
 // the team the factors; one later the first warp adds. Each role has a loop of its own, and all arrive at as many
@@ -128,7 +123,7 @@ __device__ State<Fold, 1> join_scaled(const SegmentParts<Fold, Ranks>& segment, 
           add_batch<true, Fold>(tables, half, growing, column, state.second.at[0]);
         }
       }
-      end_step();
+      meet_from_anywhere<kJoinThreads>();
     }
   } else if (warp == 1) {
     // Of each slot, so that there is one more at the end.
@@ -158,7 +153,7 @@ __device__ State<Fold, 1> join_scaled(const SegmentParts<Fold, Ranks>& segment, 
           if (run <= kScaleWarps) tables.before[half][run][column] = fmax(of_earlier, before[i]);
         }
       }
-      end_step();
+      meet_from_anywhere<kJoinThreads>();
     }
   } else {
     const int team = (warp - 2) / kScaleWarps, run = (warp - 2) % kScaleWarps;
@@ -173,7 +168,7 @@ __device__ State<Fold, 1> join_scaled(const SegmentParts<Fold, Ranks>& segment, 
     for (int i = 0; i < kJoinSlots - 1; ++i) earlier[i] = (i < slot ? i : 0) * kJoinColumns + column;
 #pragma unroll
     for (int u = 0; u < kScaledBatch; ++u) fetched[0][u] = segment.part(team * kScaledTogether + place + u);
-    if (team == 1) end_step();
+    if (team == 1) meet_from_anywhere<kJoinThreads>();
 #pragma unroll 1
     for (int32_t round = team; round < steps; round += 4) {
 #pragma unroll
@@ -222,9 +217,9 @@ __device__ State<Fold, 1> join_scaled(const SegmentParts<Fold, Ranks>& segment, 
         for (int u = 0; u < kScaledBatch; ++u) {
           parts[u] = segment.later_part((step + 2) * kScaledTogether + place + u);
         }
-        end_step();
+        meet_from_anywhere<kJoinThreads>();
         // The other team's step.
-        if (step + 1 < steps) end_step();
+        if (step + 1 < steps) meet_from_anywhere<kJoinThreads>();
       }
     }
     if (has_nan) tables.has_nan[column] = true;

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "core/cuda_launch.cuh"
+#include "core/cuda_shared.cuh"
 #include "core/integer_math.h"
 #include "ops/segment/cuda/state.cuh"
 
@@ -144,7 +145,7 @@ __device__ __forceinline__ RankRange short_segments(const List& list, const List
 // side by side.
 template <bool kTakesAll>
 __device__ __forceinline__ const RankRange* find_ranges(const List& list, const ListShape& shape, const Task& task) {
-  extern __shared__ RankRange shared_ranges[];
+  RankRange* const shared_ranges = dynamic_shared<RankRange>();
   const int32_t lane = threadIdx.x % 32, groups = shape.groups(), group = lane >> shape.lane_bits;
   RankRange* const found = shared_ranges + threadIdx.x / 32 * groups * (kMostLongPieces + 1);
   __syncwarp();

@@ -3,6 +3,7 @@
 // digits in the order in which they come.
 #pragma once
 
+#include "core/cuda_instructions.cuh"
 #include "core/cuda_launch.cuh"
 #include "ops/segment/cuda/columns.cuh"
 #include "ops/segment/pieces.h"
@@ -107,25 +108,6 @@ __device__ uint64_t sum_before(uint64_t value, uint64_t* shared) {
 #pragma unroll
   for (int distance = 16; distance > 0; distance /= 2) before += __shfl_xor_sync(kFullWarp, before, distance);
   return before + sum - value;
-}
-
-// The lanes whose `digit` agrees with this lane's in `bit`. The compiler would turn the tests of bits into shifts and
-// comparisons; here they become predicates, seven by one instruction.
-__device__ __forceinline__ uint32_t lanes_with_equal_bit(uint32_t digit, uint32_t bit) {
-  uint32_t lanes;
-  asm volatile(
-      "{\n.reg .pred p;\n.reg .b32 t;\nand.b32 t, %1, %2;\nsetp.ne.u32 p, t, 0;\n"
-      "vote.sync.ballot.b32 %0, p, 0xffffffff;\n@!p not.b32 %0, %0;\n}"
-      : "=r"(lanes)
-      : "r"(digit), "r"(bit));
-  return lanes;
-}
-
-// One instruction, for which the compiler takes two behind the votes.
-__device__ __forceinline__ uint32_t and_of_three(uint32_t a, uint32_t b, uint32_t c) {
-  uint32_t all;
-  asm("lop3.b32 %0, %1, %2, %3, 0x80;" : "=r"(all) : "r"(a), "r"(b), "r"(c));
-  return all;
 }
 
 // The lanes of the warp whose digit, of at most kBits, equals this lane's. The instruction for it takes a turn for each

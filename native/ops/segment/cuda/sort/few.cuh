@@ -2,6 +2,7 @@
 // The radix sort of few rows: one launch a digit, in which every block counts all ids itself.
 #pragma once
 
+#include "core/cuda_shared.cuh"
 #include "core/integer_math.h"
 #include "ops/segment/cuda/sort/digits.cuh"
 
@@ -22,7 +23,7 @@ __global__ void __launch_bounds__(kSortThreads)
                      uint32_t* zeros, int64_t zero_count) {
   wait_for_kernel_before();
   let_kernel_after_start();
-  extern __shared__ __align__(16) unsigned char shared_bytes[];
+  unsigned char* const shared_bytes = dynamic_shared<unsigned char>();
   __shared__ uint64_t shared_sums[kSortWarps];
   const uint32_t digits = digit.count();
   uint32_t* before = reinterpret_cast<uint32_t*>(shared_bytes);  // [digits]: records in tiles before; then its place

@@ -3,6 +3,7 @@
 // records learns what the tiles before it hold by looking back at what they have published.
 #pragma once
 
+#include "core/cuda_shared.cuh"
 #include "ops/segment/cuda/sort/digits.cuh"
 
 namespace baracuda::segment {
@@ -113,7 +114,7 @@ template <int kItems, class Source>
 __global__ void __launch_bounds__(kSortThreads, kItems > kItemsAnywhere ? 1 : 2)
     move_records(Source source, int32_t n, Digit digit, const uint32_t* totals, LookBack published, Record* list) {
   let_kernel_after_start();
-  extern __shared__ __align__(16) unsigned char shared_bytes[];
+  unsigned char* const shared_bytes = dynamic_shared<unsigned char>();
   __shared__ uint64_t shared_sums[kSortWarps];
   __shared__ uint32_t shared_tile;
   constexpr int kTile = SortTables<kItems>::kTile;

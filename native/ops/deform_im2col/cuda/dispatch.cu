@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+// The sampling of deformable convolution on CUDA: which path a call takes.
+//
+//   path        calls                                                code
+//   samples     the forward                                          samples.cuh
+//   slopes      by offset and mask                                   samples.cuh
+//   zeros       by input, without samples                            memset
+//   lists       by input, 31 bits count a group's corners            lists.cuh, sums.cuh
+//   long lists  by input                                             lists.cuh, sums.cuh
+#include "core/cuda_paths.cuh"
+#include "core/cuda_zeros.cuh"
+#include "ops/deform_im2col/cuda/lists.cuh"
+#include "ops/deform_im2col/cuda/samples.cuh"
+#include "ops/deform_im2col/cuda/sums.cuh"
+
+namespace baracuda::deform_im2col {
+namespace {
+
+template <typename T>
+struct SamplesPath {
+  static const char* name() { return "samples"; }
+  const DeviceRequest<Problem, ForwardBuffers<T>>& call;
+  size_t bytes() const { return 0; }
+  Status enqueue() const {
+    const Problem& p = call.p;
+    const int64_t jobs = ceil_div(p.groups * p.samples, kSampleThreads) * ceil_div(p.c, kForwardChannels);
+    return launch_kernel("deform_im2col kernel", sample_columns<T>, blocks_for(jobs, 1), kSampleThreads, 0,
+                         call.stream, p, call.b);
+  }
+};
+
+template <typename T>
+struct SlopesPath {
+  static const char* name() { return "slopes"; }
+  const DeviceRequest<Problem, OffsetBuffers<T>>& call;
+  size_t bytes() const { return 0; }
+  Status enqueue() const {
+    const int parts = slope_parts(call.p);
+    return launch_kernel("deform_im2col_offset_backward kernel", sum_slopes<T>,
+                         blocks_for(call.p.groups * call.p.samples, kSampleThreads / parts), kSampleThreads, 0,
+                         call.stream, call.p, call.b, parts);
+  }
+};
+
+template <typename T>
+struct ZerosPath {
+  static const char* name() { return "zeros"; }
+  const DeviceRequest<Problem, InputBuffers<T>>& call;
+  bool can() const { return call.p.columns_numel == 0 || call.p.input_numel == 0; }
+  size_t bytes() const { return 0; }
+  Status enqueue() const {
+    return enqueue_zeros(call.b.grad_input, static_cast<size_t>(call.p.input_numel) * sizeof(T), call.stream);
+  }
+};
+
+template <typename T, typename Index>
+struct AnyListsPath {
+  using C = Compute<T>;
+  const DeviceRequest<Problem, InputBuffers<T>>& call;
+
+  size_t bytes() const { return Storage<C, Index>(call.p, nullptr).bytes; }
+
+  Status enqueue() const {
+    const Problem& p = call.p;
+    const Storage<C, Index> s(p, call.workspace);
+    const int64_t pixels = p.groups * p.pixels;
+    const uint32_t of_samples = blocks_for(p.groups * p.samples, kListThreads);
+    BARACUDA_RETURN_IF_FAILED(enqueue_zeros(s.totals, s.cleared_bytes, call.stream));
+    BARACUDA_RETURN_IF_FAILED(launch_kernel("deform_im2col_backward count kernel", list_corners<T, Index, false>,
+                                            of_samples, kListThreads, 0, call.stream, p, call.b, s));
+    BARACUDA_RETURN_IF_FAILED(launch_kernel("deform_im2col_backward reserve kernel", reserve_lists<C, Index>,
+                                            blocks_for(pixels, kListThreads), kListThreads, 0, call.stream, pixels, s));
+    BARACUDA_RETURN_IF_FAILED(launch_kernel("deform_im2col_backward list kernel", list_corners<T, Index, true>,
+                                            of_samples, kListThreads, 0, call.stream, p, call.b, s));
+    BARACUDA_RETURN_IF_FAILED(launch_kernel("deform_im2col_backward sort kernel", sort_short_lists<C, Index>,
+                                            blocks_for(pixels, kListThreads / 32), kListThreads, 0, call.stream, pixels,
+                                            s));
+    const SumTiles tiles(p);
+    const int64_t jobs = p.groups * ceil_div(p.c, kSumChannels<C>) * tiles.per_channel;
+    BARACUDA_RETURN_IF_FAILED(launch_kernel("deform_im2col_backward kernel", sum_short_lists<T, Index>,
+                                            blocks_for(jobs, 1), kSumThreads, 0, call.stream, p, call.b, s,
+                                            tiles));
+    // A sample gives a pixel one corner at most.
+    if (p.samples <= kShortList) return Status::kOk;
+    const uint32_t multiprocessors = static_cast<uint32_t>(call.device.multiprocessors);
+    BARACUDA_RETURN_IF_FAILED(launch_kernel("deform_im2col_backward long sort kernel", sort_long_lists<C, Index>,
+                                            multiprocessors, grid_sample::kSortThreads<Index>, 0, call.stream,
+                                            kCorners * p.samples, s));
+    return launch_kernel("deform_im2col_backward long kernel", sum_long_lists<T, Index>, 8 * multiprocessors,
+                         kLongThreads, 0, call.stream, p, call.b, s);
+  }
+};
+
+template <typename T>
+struct ListsPath : AnyListsPath<T, uint32_t> {
+  static const char* name() { return "lists"; }
+  bool can() const { return this->call.p.samples <= INT32_MAX / kCorners; }
+};
+
+template <typename T>
+struct LongListsPath : AnyListsPath<T, unsigned long long> {
+  static const char* name() { return "long lists"; }
+};
+
+template <class Buffers>
+struct PathsOf;
+template <typename T>
+struct PathsOf<ForwardBuffers<T>> : Paths<SamplesPath<T>> {};
+template <typename T>
+struct PathsOf<InputBuffers<T>> : Paths<ZerosPath<T>, ListsPath<T>, LongListsPath<T>> {};
+template <typename T>
+struct PathsOf<OffsetBuffers<T>> : Paths<SlopesPath<T>> {};
+
+template <class Buffers>
+Status run(const Problem& p, const Buffers& b, void* workspace, Stream stream) {
+  return with_device(Request<Problem, Buffers>{p, b, workspace, stream},
+                     [](const auto& request) { return PathsOf<Buffers>::enqueue(request); });
+}
+
+template <class Buffers>
+size_t bytes_of(const Problem& p, const Buffers*) {
+  const Buffers none{};
+  const Request<Problem, Buffers> request{p, none, nullptr};
+  const DeviceTraits any{};  // the size is the same on every device
+  return PathsOf<Buffers>::choose(DeviceRequest<Problem, Buffers>{request, any},
+                                  [](const auto& path) { return path.bytes(); });
+}
+
+}  // namespace
+
+BARACUDA_FLOAT_TYPES(BARACUDA_PROVIDE_SAMPLING)
+
+}  // namespace baracuda::deform_im2col

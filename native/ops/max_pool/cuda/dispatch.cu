@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+// Maximum pooling on CUDA: which path a call takes.
+//
+//   forward path    calls                                                 code
+//   small windows   as few windows, without dilation, up to 3 elements    small_windows.cuh
+//                   along h and w
+//   tall windows    as few windows, without dilation, 8 rows or more in   tall_windows.cuh
+//                   a window, rows of input of whole vectors
+//   few windows     fewer than 2^31 elements and windows                  forward.cuh, indices of 32 bits
+//   windows         all                                                   forward.cuh, indices of 64 bits
+//
+//   backward path   calls                                                 code
+//   zeros           without windows                                       core/cuda_zeros.cuh
+//   strips          as vectors, with windows that are not too dense       strips.cuh, 16 bytes a thread in several rows
+//   vectors         fewer than 2^31 of both, rows of grad_input of whole  backward.cuh, 16 bytes a thread
+//                   vectors of 16 bytes
+//   few elements    fewer than 2^31 of both                               backward.cuh, an element a thread
+//   elements        all                                                   the same, indices of 64 bits
+#include "core/cuda_zeros.cuh"
+#include "core/paths.h"
+#include "ops/max_pool/cuda/backward.cuh"
+#include "ops/max_pool/cuda/forward.cuh"
+#include "ops/max_pool/cuda/small_windows.cuh"
+#include "ops/max_pool/cuda/strips.cuh"
+#include "ops/max_pool/cuda/tall_windows.cuh"
+#include "ops/max_pool/launch.h"
+
+namespace baracuda::max_pool {
+namespace {
+
+template <typename T>
+using ForwardRequest = Request<Problem, ForwardBuffers<T>>;
+template <typename T>
+using BackwardRequest = Request<Problem, BackwardBuffers<T>>;
+
+bool is_few(const Problem& p) { return p.input_numel <= INT32_MAX && p.output_numel <= INT32_MAX; }
+
+template <typename T>
+struct SmallWindowsPath {
+  static const char* name() { return "small windows"; }
+  const ForwardRequest<T>& call;
+  bool can() const { return is_few(call.p) && has_no_dilation(call.p) && has_small_windows(call.p.axes); }
+  Status enqueue() const { return enqueue_small_windows(call.p, call.b, call.stream); }
+};
+
+template <typename T>
+struct TallWindowsPath {
+  static const char* name() { return "tall windows"; }
+  const ForwardRequest<T>& call;
+  bool can() const { return is_few(call.p) && can_pool_tall_windows(call.p, call.b); }
+  Status enqueue() const { return enqueue_tall_windows(call.p, call.b, call.stream); }
+};
+
+template <typename T>
+struct FewWindowsPath {
+  static const char* name() { return "few windows"; }
+  const ForwardRequest<T>& call;
+  bool can() const { return is_few(call.p); }
+  Status enqueue() const { return enqueue_windows<T, uint32_t>(call.p, call.b, call.stream); }
+};
+
+template <typename T>
+struct WindowsPath {
+  static const char* name() { return "windows"; }
+  const ForwardRequest<T>& call;
+  Status enqueue() const { return enqueue_windows<T, int64_t>(call.p, call.b, call.stream); }
+};
+
+template <typename T>
+struct ZerosPath {
+  static const char* name() { return "zeros"; }
+  const BackwardRequest<T>& call;
+  bool can() const { return call.p.output_numel == 0; }
+  Status enqueue() const {
+    return enqueue_zeros(call.b.grad_input, static_cast<size_t>(call.p.input_numel) * sizeof(T), call.stream);
+  }
+};
+
+template <typename T>
+struct StripsPath {
+  static const char* name() { return "strips"; }
+  const BackwardRequest<T>& call;
+  bool can() const { return is_few(call.p) && has_strips<T>(call.p.axes, call.b.grad_input); }
+  Status enqueue() const { return enqueue_strips(call.p, call.b, call.stream); }
+};
+
+template <typename T>
+struct VectorsPath {
+  static const char* name() { return "vectors"; }
+  const BackwardRequest<T>& call;
+  bool can() const {
+    return is_few(call.p) && call.p.axes[2].extent % kLanesOf<T> == 0 &&
+           reinterpret_cast<uintptr_t>(call.b.grad_input) % 16 == 0;
+  }
+  Status enqueue() const { return enqueue_vectors<T, kLanesOf<T>, uint32_t>(call.p, call.b, call.stream); }
+};
+
+template <typename T>
+struct FewElementsPath {
+  static const char* name() { return "few elements"; }
+  const BackwardRequest<T>& call;
+  bool can() const { return is_few(call.p); }
+  Status enqueue() const { return enqueue_vectors<T, 1, uint32_t>(call.p, call.b, call.stream); }
+};
+
+template <typename T>
+struct ElementsPath {
+  static const char* name() { return "elements"; }
+  const BackwardRequest<T>& call;
+  Status enqueue() const { return enqueue_vectors<T, 1, int64_t>(call.p, call.b, call.stream); }
+};
+
+template <typename T>
+Status run(const Problem& p, const ForwardBuffers<T>& b, void* workspace, Stream stream) {
+  using All = Paths<SmallWindowsPath<T>, TallWindowsPath<T>, FewWindowsPath<T>, WindowsPath<T>>;
+  return All::enqueue(ForwardRequest<T>{p, b, workspace, stream});
+}
+
+template <typename T>
+Status run(const Problem& p, const BackwardBuffers<T>& b, void* workspace, Stream stream) {
+  return Paths<ZerosPath<T>, StripsPath<T>, VectorsPath<T>, FewElementsPath<T>, ElementsPath<T>>::enqueue(
+      BackwardRequest<T>{p, b, workspace, stream});
+}
+
+template <class Buffers>
+size_t bytes_of(const Problem&, const Buffers*) {
+  return 0;
+}
+
+}  // namespace
+
+BARACUDA_FLOAT_TYPES(BARACUDA_PROVIDE_BOTH_DIRECTIONS)
+
+}  // namespace baracuda::max_pool

@@ -28,9 +28,14 @@ def _values(draw: Drawer, symbol: Symbol, large: bool) -> Values:
     return values
 
 
+def _options_faults(symbol: Symbol, values: Mapping[str, Any]) -> set[str]:
+    # The options are those of images, which have bicubic samples, too.
+    return {"options->mode"} if values["mode"] == 2 else set()
+
+
 def _faults(symbol: Symbol, values: Mapping[str, Any]) -> set[str]:
     has_voxels = all(values[name] > 0 for name in _INPUT)
     return set() if has_voxels or not values["padding_mode"] else {"input_d"}
 
 
-FAMILY = Family(("grid_sample_3d",), _values, faults=_faults)
+FAMILY = Family(("grid_sample_3d",), _values, options_faults=_options_faults, faults=_faults)

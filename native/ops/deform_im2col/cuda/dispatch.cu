@@ -3,7 +3,8 @@
 //
 //   path        calls                                                code
 //   samples     the forward                                          samples.cuh
-//   slopes      by offset and mask                                   samples.cuh
+//   laid slopes by offset and mask, many channels and samples        slopes.cuh
+//   slopes      by offset and mask                                   slopes.cuh
 //   zeros       by input, without samples                            memset
 //   lists       by input, 31 bits count a group's corners            lists.cuh, sums.cuh
 //   long lists  by input                                             lists.cuh, sums.cuh
@@ -11,6 +12,7 @@
 #include "core/cuda_zeros.cuh"
 #include "ops/deform_im2col/cuda/lists.cuh"
 #include "ops/deform_im2col/cuda/samples.cuh"
+#include "ops/deform_im2col/cuda/slopes.cuh"
 #include "ops/deform_im2col/cuda/sums.cuh"
 
 namespace baracuda::deform_im2col {
@@ -30,15 +32,49 @@ struct SamplesPath {
 };
 
 template <typename T>
+struct LaidSlopesPath {
+  static const char* name() { return "laid slopes"; }
+  const DeviceRequest<Problem, OffsetBuffers<T>>& call;
+
+  // Of the whole input, as wide as they may be.
+  ChannelBlocks blocks() const { return channel_blocks<T>(call.p.c, call.p.pixels, INT64_MAX); }
+
+  // A vector has channels enough, and corners will read more pixels than there are.
+  bool can() const {
+    const Problem& p = call.p;
+    return p.input_numel > 0 && p.c >= kVectorChannels<T> && p.samples >= p.pixels / kCorners;
+  }
+  size_t bytes() const {
+    const ChannelBlocks all = blocks();
+    WorkspaceLayout layout;
+    layout.reserve<uint4>(call.p.groups * all.blocks * all.vectors_of_block());
+    return layout.bytes();
+  }
+  Status enqueue() const {
+    const Problem& p = call.p;
+    const ChannelBlocks of_input = blocks();
+    const SlopeShape shape(p);
+    const int64_t all = p.groups * of_input.blocks;
+    uint4* const laid = static_cast<uint4*>(call.workspace);
+    BARACUDA_RETURN_IF_FAILED(launch_kernel("deform_im2col_offset_backward layout kernel", lay_channels<T>,
+                                            blocks_to_lay(of_input, all), kLayThreads, 0, call.stream, call.b.input,
+                                            of_input, 0, all, laid));
+    return launch_early("deform_im2col_offset_backward kernel", sum_slopes<T, true>,
+                        blocks_for(shape.warps, kSlopeWarps / shape.parts), kSlopeThreads, 0, call.stream, p, call.b,
+                        laid, of_input, shape);
+  }
+};
+
+template <typename T>
 struct SlopesPath {
   static const char* name() { return "slopes"; }
   const DeviceRequest<Problem, OffsetBuffers<T>>& call;
   size_t bytes() const { return 0; }
   Status enqueue() const {
-    const int parts = slope_parts(call.p);
-    return launch_kernel("deform_im2col_offset_backward kernel", sum_slopes<T>,
-                         blocks_for(call.p.groups * call.p.samples, kSampleThreads / parts), kSampleThreads, 0,
-                         call.stream, call.p, call.b, parts);
+    const SlopeShape shape(call.p);
+    return launch_kernel("deform_im2col_offset_backward kernel", sum_slopes<T, false>,
+                         blocks_for(shape.warps, kSlopeWarps / shape.parts), kSlopeThreads, 0, call.stream, call.p,
+                         call.b, nullptr, ChannelBlocks{}, shape);
   }
 };
 
@@ -58,11 +94,15 @@ struct AnyListsPath {
   using C = Compute<T>;
   const DeviceRequest<Problem, InputBuffers<T>>& call;
 
-  size_t bytes() const { return Storage<C, Index>(call.p, nullptr).bytes; }
+  Storage<C, Index> storage(const LaidGradients& laid, void* workspace) const {
+    return Storage<C, Index>(call.p, laid.vectors(), workspace);
+  }
+  size_t bytes() const { return storage(LaidGradients::of<T>(call.p), nullptr).bytes; }
 
   Status enqueue() const {
     const Problem& p = call.p;
-    const Storage<C, Index> s(p, call.workspace);
+    const LaidGradients laid = LaidGradients::of<T>(p);
+    const Storage<C, Index> s = storage(laid, call.workspace);
     const int64_t pixels = p.groups * p.pixels;
     const uint32_t of_samples = blocks_for(p.groups * p.samples, kListThreads);
     BARACUDA_RETURN_IF_FAILED(enqueue_zeros(s.totals, s.cleared_bytes, call.stream));
@@ -75,17 +115,22 @@ struct AnyListsPath {
     BARACUDA_RETURN_IF_FAILED(launch_kernel("deform_im2col_backward sort kernel", sort_short_lists<C, Index>,
                                             blocks_for(pixels, kListThreads / 32), kListThreads, 0, call.stream, pixels,
                                             s));
-    const SumTiles tiles(p);
-    const int64_t jobs = p.groups * ceil_div(p.c, kSumChannels<C>) * tiles.per_channel;
-    BARACUDA_RETURN_IF_FAILED(launch_kernel("deform_im2col_backward kernel", sum_short_lists<T, Index>,
-                                            blocks_for(jobs, 1), kSumThreads, 0, call.stream, p, call.b, s,
-                                            tiles));
+    const SumTiles tiles(p, laid.blocks);
+    for (int64_t first = 0; first < laid.all; first += laid.together) {
+      const int64_t count = at_most(laid.all - first, laid.together);
+      BARACUDA_RETURN_IF_FAILED(launch_early("deform_im2col_backward layout kernel", lay_channels<T>,
+                                             blocks_to_lay(laid.blocks, count), kLayThreads, 0, call.stream,
+                                             call.b.grad_columns, laid.blocks, first, count, s.laid));
+      BARACUDA_RETURN_IF_FAILED(launch_early("deform_im2col_backward kernel", sum_short_lists<T, Index>,
+                                             blocks_for(count * tiles.per_block, 1), kSumThreads, 0, call.stream, p,
+                                             call.b.grad_input, laid, first, count, s, tiles));
+    }
     // A sample gives a pixel one corner at most.
     if (p.samples <= kShortList) return Status::kOk;
     const uint32_t multiprocessors = static_cast<uint32_t>(call.device.multiprocessors);
-    BARACUDA_RETURN_IF_FAILED(launch_kernel("deform_im2col_backward long sort kernel", sort_long_lists<C, Index>,
-                                            multiprocessors, grid_sample::kSortThreads<Index>, 0, call.stream,
-                                            kCorners * p.samples, s));
+    BARACUDA_RETURN_IF_FAILED(launch_kernel("deform_im2col_backward long sort kernel", sort_long_lists<T, Index>,
+                                            multiprocessors, grid_sample::kSortThreads<Index>, 0, call.stream, p,
+                                            call.b, s));
     return launch_kernel("deform_im2col_backward long kernel", sum_long_lists<T, Index>, 8 * multiprocessors,
                          kLongThreads, 0, call.stream, p, call.b, s);
   }
@@ -109,7 +154,7 @@ struct PathsOf<ForwardBuffers<T>> : Paths<SamplesPath<T>> {};
 template <typename T>
 struct PathsOf<InputBuffers<T>> : Paths<ZerosPath<T>, ListsPath<T>, LongListsPath<T>> {};
 template <typename T>
-struct PathsOf<OffsetBuffers<T>> : Paths<SlopesPath<T>> {};
+struct PathsOf<OffsetBuffers<T>> : Paths<LaidSlopesPath<T>, SlopesPath<T>> {};
 
 template <class Buffers>
 Status run(const Problem& p, const Buffers& b, void* workspace, Stream stream) {

@@ -62,6 +62,28 @@ __device__ __forceinline__ T load_once(const T* from) {
   }
 }
 
+// The same, not put off: it is on its way while what came before is worked on.
+template <typename T>
+__device__ __forceinline__ T begin_load_once(const T* from) {
+#if defined(__CUDA_ARCH__)
+  if constexpr (sizeof(T) == 2) {
+    uint16_t bits;
+    asm volatile("ld.global.cs.u16 %0, [%1];" : "=h"(bits) : "l"(from));
+    return bits_as<T>(bits);
+  } else if constexpr (sizeof(T) == 4) {
+    uint32_t bits;
+    asm volatile("ld.global.cs.u32 %0, [%1];" : "=r"(bits) : "l"(from));
+    return bits_as<T>(bits);
+  } else {
+    uint64_t bits;
+    asm volatile("ld.global.cs.u64 %0, [%1];" : "=l"(bits) : "l"(from));
+    return bits_as<T>(bits);
+  }
+#else
+  return *from;
+#endif
+}
+
 constexpr int kLayThreads = 256, kLayPlaces = 128;
 
 // Lays out blocks of all groups from number `first` on, a tile of places at a time. Where it is launched early, the
@@ -71,25 +93,34 @@ __global__ void __launch_bounds__(kLayThreads)
     lay_channels(const T* planes, const __grid_constant__ ChannelBlocks s, int64_t first, int64_t count, uint4* laid) {
   constexpr int kVector = kVectorChannels<T>, kMost = kVector << kLineBits;
   constexpr int kRows = kLayThreads / kLayPlaces;
+  // Loads of a thread that are on their way together.
+  constexpr int kTogether = 16;
   // Threads that write lines read places and vectors side by side, which an odd number of words keeps in their banks.
   constexpr int kPitch = kLayPlaces + (sizeof(T) == 2 ? 2 : 1);
   __shared__ T tile[kMost][kPitch];
-  const int thread = static_cast<int>(threadIdx.x), own = thread % kLayPlaces, width = kVector << s.bits;
+  const int thread = static_cast<int>(threadIdx.x), width = kVector << s.bits;
+  const int own = thread % kLayPlaces, own_row = thread / kLayPlaces;
   const int64_t tiles = ceil_div(s.places, kLayPlaces);
   for (int64_t job = blockIdx.x; job < count * tiles; job += gridDim.x) {
     const Division by_block(job, tiles), by_group(first + by_block.quotient, s.blocks);
     const int64_t channel = by_group.remainder * width, start = by_block.remainder * kLayPlaces;
     const bool exists = start + own < s.places;
     const T* const plane = planes + (by_group.quotient * s.channels + channel) * s.places + start + own;
-    T values[kMost / kRows];
+#pragma unroll 1
+    for (int from = 0; from < width; from += kTogether * kRows) {
+      T values[kTogether];
 #pragma unroll
-    for (int k = 0; k < kMost / kRows; ++k) {
-      const int row = kRows * k + thread / kLayPlaces;
-      values[k] = T{};
-      if (exists && row < width && channel + row < s.channels) values[k] = load_once(plane + row * s.places);
+      for (int k = 0; k < kTogether; ++k) {
+        const int row = from + kRows * k + own_row;
+        values[k] = T{};
+        if (exists && row < width && channel + row < s.channels) values[k] = load_once(plane + row * s.places);
+      }
+#pragma unroll
+      for (int k = 0; k < kTogether; ++k) {
+        const int row = from + kRows * k + own_row;
+        if (row < width) tile[row][own] = values[k];
+      }
     }
-#pragma unroll
-    for (int k = 0; k < kMost / kRows; ++k) tile[kRows * k + thread / kLayPlaces][own] = values[k];
     wait_for_kernel_before();
     let_kernel_after_start();
     __syncthreads();

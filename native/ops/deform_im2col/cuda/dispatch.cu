@@ -61,7 +61,7 @@ struct LaidSlopesPath {
                                             of_input, 0, all, laid));
     return launch_early("deform_im2col_offset_backward kernel", sum_slopes<T, true>,
                         blocks_for(shape.warps, kSlopeWarps / shape.parts), kSlopeThreads, 0, call.stream, p, call.b,
-                        laid, of_input, shape);
+                        laid, LaidStrides(of_input, p), shape);
   }
 };
 
@@ -74,7 +74,7 @@ struct SlopesPath {
     const SlopeShape shape(call.p);
     return launch_kernel("deform_im2col_offset_backward kernel", sum_slopes<T, false>,
                          blocks_for(shape.warps, kSlopeWarps / shape.parts), kSlopeThreads, 0, call.stream, call.p,
-                         call.b, nullptr, ChannelBlocks{}, shape);
+                         call.b, nullptr, LaidStrides(ChannelBlocks{}, call.p), shape);
   }
 };
 

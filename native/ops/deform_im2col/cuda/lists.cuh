@@ -23,9 +23,9 @@ struct alignas(16) Totals {
   Counter long_lists;
 };
 
-// A corner's number in its group is 4 sample + corner; Index holds it.
+// A corner's number in its group is 4 sample + corner; Index holds it. One load takes both.
 template <typename C, typename Index>
-struct Corner {
+struct alignas(2 * (sizeof(C) > sizeof(Index) ? sizeof(C) : sizeof(Index))) Corner {
   Index number;
   C weight;
 };

@@ -32,101 +32,144 @@ struct SlopeShape {
   }
 };
 
-// The corners of a sample, read for a vector of channels at a time.
-template <typename T>
-struct CornerPixels {
-  ChannelVector<T> corner[kCorners];
+// How far apart things lie in an input that is laid out, in bytes.
+struct LaidStrides {
+  int64_t corner[kCorners];  // from the first one
+  int64_t pixel, block, group;
+  int64_t next_block;        // from the end of a pixel's vectors
+  int32_t vectors;           // of a pixel in a block
+
+  LaidStrides(const ChannelBlocks& s, const Problem& p)
+      : pixel(int64_t{16} << s.bits),
+        block(16 * s.vectors_of_block()),
+        group(s.blocks * block),
+        next_block(block - pixel),
+        vectors(1 << s.bits) {
+    for (int k = 0; k < kCorners; ++k) corner[k] = corner_offset(k, p) * pixel;
+  }
 };
 
-// Where a sample's pixels and gradients are read.
+// Reads a sample's corners there, vector by vector.
 template <typename T>
-struct SlopeSource {
-  const uint4* laid;        // the group's input with channels side by side, or nullptr: as planes
-  const T* planes;          // the group's input
-  const T* gradients;       // the sample's, of the group's first channel
-  int64_t first;            // pixel of the first corner
-  bool reads[kCorners];     // whether a corner weighs anything
+struct LaidCorners {
+  const LaidStrides& strides;
+  const char* first;
+  int32_t left;  // vectors of the block
+
+  // `laid` is the group's, `first_pixel` that of the first corner, and channels begin with a block.
+  __device__ LaidCorners(const char* laid, int64_t first_pixel, int64_t channel, const LaidStrides& s)
+      : strides(s),
+        first(laid + channel / (kVectorChannels<T> * s.vectors) * s.block + first_pixel * s.pixel),
+        left(s.vectors) {}
+  __device__ ChannelVector<T> load(int corner, int) const {
+    return load_channels<T>(reinterpret_cast<const uint4*>(first + strides.corner[corner]));
+  }
+  __device__ void go_on() {
+    first += sizeof(uint4);
+    if (--left > 0) return;
+    first += strides.next_block;
+    left = strides.vectors;
+  }
+};
+
+// The same in planes.
+template <typename T>
+struct PlaneCorners {
+  const T* first;
+  const Problem& p;
+
+  __device__ PlaneCorners(const T* input, int64_t first_pixel, int64_t channel, const Problem& problem)
+      : first(input + channel * problem.pixels + first_pixel), p(problem) {}
+  __device__ ChannelVector<T> load(int k, int count) const {
+    ChannelVector<T> vector{};
+#pragma unroll
+    for (int of = 0; of < kVectorChannels<T>; ++of) {
+      if (of < count) vector.channel[of] = first[of * p.pixels + corner_offset(k, p)];
+    }
+    return vector;
+  }
+  __device__ void go_on() { first += kVectorChannels<T> * p.pixels; }
+};
+
+// What a sample's corners weigh.
+template <typename C>
+struct SlopeTaps {
+  Taps<C> value, y, x;
+  bool exists[kCorners];  // whether it weighs anything
 };
 
 // add_channel() of a sample whose corners weigh something in all three sums or in none.
 template <typename C, class Pixel>
-__device__ __forceinline__ void add_plain_channel(const Taps<C>& value, const Taps<C>& y, const Taps<C>& x,
-                                                  const bool (&reads)[kCorners], C gradient, const Pixel& pixel,
+__device__ __forceinline__ void add_plain_channel(const SlopeTaps<C>& taps, C gradient, const Pixel& pixel,
                                                   Slopes<C>* sums) {
   C of_value = C(0), of_y = C(0), of_x = C(0);
 #pragma unroll
   for (int corner = 0; corner < kCorners; ++corner) {
-    if (!reads[corner]) continue;
+    if (!taps.exists[corner]) continue;
     const C at = pixel(corner);
-    of_value = fma(value.weight[corner], at, of_value);
-    of_y = fma(y.weight[corner], at, of_y);
-    of_x = fma(x.weight[corner], at, of_x);
+    of_value = fma(taps.value.weight[corner], at, of_value);
+    of_y = fma(taps.y.weight[corner], at, of_y);
+    of_x = fma(taps.x.weight[corner], at, of_x);
   }
   sums->value = fma(gradient, of_value, sums->value);
   sums->y = fma(gradient, of_y, sums->y);
   sums->x = fma(gradient, of_x, sums->x);
 }
 
-// The sums over channels from `begin` to `end`, which begin at a vector. kPlain: of samples as add_plain_channel() takes.
-template <typename T, bool kLaid, bool kPlain, typename C = Compute<T>>
-__device__ __forceinline__ Slopes<C> sum_channels(const SlopeSource<T>& from, const Taps<C>& value, const Taps<C>& y,
-                                                  const Taps<C>& x, int64_t begin, int64_t end, const Problem& p,
-                                                  const ChannelBlocks& blocks) {
+// The sums over so many channels, from those on to which `corners` and `gradient` point. kPlain: of a sample that
+// add_plain_channel() takes.
+template <bool kPlain, typename T, class Corners>
+__device__ __forceinline__ Slopes<Compute<T>> sum_channels(Corners corners, const T* gradient, int channels,
+                                                           const SlopeTaps<Compute<T>>& taps, const Problem& p) {
+  using C = Compute<T>;
   constexpr int kChannels = kVectorChannels<T>;
   Slopes<C> sums{};
-  const auto add = [&](const ChannelVector<T> (&pixels)[kCorners], C gradient, int k) {
-    const auto pixel = [&](int corner) -> C { return widen(pixels[corner].channel[k]); };
-    if constexpr (kPlain) {
-      add_plain_channel(value, y, x, from.reads, gradient, pixel, &sums);
-    } else {
-      add_channel(value, y, x, gradient, pixel, &sums);
+  T gradients[kChannels];
+  const auto begin_gradients = [&](int count) {
+#pragma unroll
+    for (int k = 0; k < kChannels; ++k) {
+      if (k < count) gradients[k] = begin_load_once(gradient + k * p.samples);
+    }
+    gradient += kChannels * p.samples;
+  };
+  const auto add_vector = [&](int count, int channels_after) {
+    ChannelVector<T> pixels[kCorners];
+#pragma unroll
+    for (int corner = 0; corner < kCorners; ++corner) {
+      if (taps.exists[corner]) pixels[corner] = corners.load(corner, count);
+    }
+    corners.go_on();
+    C own[kChannels];
+#pragma unroll
+    for (int k = 0; k < kChannels; ++k) own[k] = widen(gradients[k]);
+    // The next vector's are on their way while this one is added.
+    if (channels_after >= kChannels) begin_gradients(kChannels);
+#pragma unroll
+    for (int k = 0; k < kChannels; ++k) {
+      if (k >= count) continue;
+      const auto pixel = [&](int corner) -> C { return widen(pixels[corner].channel[k]); };
+      if constexpr (kPlain) {
+        add_plain_channel(taps, own[k], pixel, &sums);
+      } else {
+        add_channel(taps.value, taps.y, taps.x, own[k], pixel, &sums);
+      }
     }
   };
-  const T* gradients = from.gradients + begin * p.samples;
-  int64_t channel = begin;
-  while (channel < end) {
-    // As far as a place of one block goes.
-    const int64_t vector = channel / kChannels, block = vector >> blocks.bits;
-    const int64_t stop = kLaid ? at_most(end, ((block + 1) << blocks.bits) * kChannels) : end;
-    const uint4* line =
-        from.laid + ((block * blocks.places + from.first) << blocks.bits) + (vector & ((1 << blocks.bits) - 1));
-#pragma unroll 2
-    for (; channel < stop; channel += kChannels, ++line) {
-      ChannelVector<T> pixels[kCorners];
-      const int left = static_cast<int>(stop - channel);
-#pragma unroll
-      for (int corner = 0; corner < kCorners; ++corner) {
-        if (!from.reads[corner]) continue;
-        const int64_t offset = corner_offset(corner, p);
-        if constexpr (kLaid) {
-          pixels[corner] = load_channels<T>(line + (offset << blocks.bits));
-        } else {
-#pragma unroll
-          for (int k = 0; k < kChannels; ++k) {
-            if (k < left) pixels[corner].channel[k] = from.planes[(channel + k) * p.pixels + from.first + offset];
-          }
-        }
-      }
-      T gradient[kChannels];
-#pragma unroll
-      for (int k = 0; k < kChannels; ++k) {
-        if (k < left) gradient[k] = load_once(gradients + k * p.samples);
-      }
-      gradients += kChannels * p.samples;
-#pragma unroll
-      for (int k = 0; k < kChannels; ++k) {
-        if (k < left) add(pixels, widen(gradient[k]), k);
-      }
-    }
+  if (channels >= kChannels) begin_gradients(kChannels);
+#pragma unroll 1
+  for (; channels >= kChannels; channels -= kChannels) add_vector(kChannels, channels - kChannels);
+  if (channels > 0) {
+    begin_gradients(channels);
+    add_vector(channels, 0);
   }
   return sums;
 }
 
 // A warp has 32 samples and every `parts`-th chunk of channels; the block's sums of chunks are added in their order.
 template <typename T, bool kLaid>
-__global__ void __launch_bounds__(kSlopeThreads)
+__global__ void __launch_bounds__(kSlopeThreads, sizeof(T) == 4 ? 3 : 2)
     sum_slopes(const __grid_constant__ Problem p, const __grid_constant__ OffsetBuffers<T> b, const uint4* laid,
-               const __grid_constant__ ChannelBlocks blocks, const __grid_constant__ SlopeShape shape) {
+               const __grid_constant__ LaidStrides strides, const __grid_constant__ SlopeShape shape) {
   using C = Compute<T>;
   __shared__ Slopes<C> partial[kSlopeThreads];
   const int thread = static_cast<int>(threadIdx.x), lane = thread % 32, warp = thread / 32;
@@ -143,25 +186,34 @@ __global__ void __launch_bounds__(kSlopeThreads)
     const SamplePlace place = exists ? SamplePlace(by_group.quotient, by_rectangle.remainder, row, column, p)
                                      : SamplePlace(0, 0, 0, 0, p);
     const Position<C> at = place.locate(b.offset, p);
-    const Taps<C> value = value_taps(at, p), y = y_slope_taps(at, p), x = x_slope_taps(at, p);
-    const int64_t planes = place.group * p.c;
-    SlopeSource<T> from{laid + place.group * blocks.blocks * blocks.vectors_of_block(), b.input + planes * p.pixels,
-                        b.grad_columns + planes * p.samples + place.sample, first_pixel(at, p), {}};
+    SlopeTaps<C> taps{value_taps(at, p), y_slope_taps(at, p), x_slope_taps(at, p), {}};
     bool is_plain = true;
 #pragma unroll
     for (int corner = 0; corner < kCorners; ++corner) {
-      const bool in_value = value.weight[corner] != C(0), in_y = y.weight[corner] != C(0);
-      const bool in_x = x.weight[corner] != C(0);
-      from.reads[corner] = exists && (in_value || in_y || in_x);
+      const bool in_value = taps.value.weight[corner] != C(0);
+      const bool in_y = taps.y.weight[corner] != C(0), in_x = taps.x.weight[corner] != C(0);
+      taps.exists[corner] = exists && (in_value || in_y || in_x);
       is_plain = is_plain && in_value == in_y && in_value == in_x;
     }
     is_plain = __all_sync(kFullWarp, is_plain || !exists);
     wait_for_kernel_before();
     Slopes<C> sums{};
     for (int64_t round = 0; round < chunks; round += shape.parts) {
-      const int64_t begin = (round + part) * kChannelChunk, end = at_most(begin + kChannelChunk, p.c);
-      const Slopes<C> own = is_plain ? sum_channels<T, kLaid, true>(from, value, y, x, begin, end, p, blocks)
-                                     : sum_channels<T, kLaid, false>(from, value, y, x, begin, end, p, blocks);
+      // Of chunks that do not exist none.
+      const int64_t channel = (round + part) * kChannelChunk;
+      const int channels = static_cast<int>(at_least(at_most(p.c - channel, kChannelChunk), 0));
+      const T* const gradient = b.grad_columns + (place.group * p.c + channel) * p.samples + place.sample;
+      const auto add = [&](const auto& corners) {
+        return is_plain ? sum_channels<true>(corners, gradient, channels, taps, p)
+                        : sum_channels<false>(corners, gradient, channels, taps, p);
+      };
+      Slopes<C> own;
+      if constexpr (kLaid) {
+        const char* const of_group = reinterpret_cast<const char*>(laid) + place.group * strides.group;
+        own = add(LaidCorners<T>(of_group, first_pixel(at, p), channel, strides));
+      } else {
+        own = add(PlaneCorners<T>(b.input + place.group * p.c * p.pixels, first_pixel(at, p), channel, p));
+      }
       partial[thread] = own;
       __syncthreads();
       if (part == 0) {
@@ -175,9 +227,9 @@ __global__ void __launch_bounds__(kSlopeThreads)
     const int64_t of_group = place.group * p.samples;
     const C mask = p.has_mask ? b.mask[of_group + place.sample] : C(1);
     C* const grad_offset = b.grad_offset + 2 * of_group + place.number.offset;
-    grad_offset[0] = by_offset(sums.y, y, mask, p);
-    grad_offset[p.positions] = by_offset(sums.x, x, mask, p);
-    if (p.has_mask) b.grad_mask[of_group + place.sample] = by_mask(sums.value, value);
+    grad_offset[0] = by_offset(sums.y, taps.y, mask, p);
+    grad_offset[p.positions] = by_offset(sums.x, taps.x, mask, p);
+    if (p.has_mask) b.grad_mask[of_group + place.sample] = by_mask(sums.value, taps.value);
   }
 }
 

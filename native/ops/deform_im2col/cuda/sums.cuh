@@ -78,6 +78,7 @@ __global__ void __launch_bounds__(kSumThreads)
       if (k < corners) next[k] = list[k];
     }
     const uint4* const gradients = s.laid + by_block.quotient * laid.blocks.vectors_of_block() + vector;
+    const uint32_t vectors = uint32_t{1} << bits;
     C sums[kChannels];
 #pragma unroll
     for (int k = 0; k < kChannels; ++k) sums[k] = C(0);
@@ -88,7 +89,7 @@ __global__ void __launch_bounds__(kSumThreads)
       for (int k = 0; k < kSumCorners; ++k) {
         if (j + k >= corners) continue;
         weights[k] = next[k].weight;
-        found[k] = load_channels<T>(gradients + (static_cast<int64_t>(next[k].number / kCorners) << bits));
+        found[k] = load_channels<T>(gradients + uint64_t{next[k].number / kCorners} * vectors);
       }
 #pragma unroll
       for (int k = 0; k < kSumCorners; ++k) {

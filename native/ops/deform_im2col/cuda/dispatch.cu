@@ -1,22 +1,40 @@
 // SPDX-License-Identifier: Apache-2.0
 // The sampling of deformable convolution on CUDA: which path a call takes.
 //
-//   path        calls                                                code
-//   samples     the forward                                          samples.cuh
-//   laid slopes by offset and mask, many channels and samples        slopes.cuh
-//   slopes      by offset and mask                                   slopes.cuh
-//   zeros       by input, without samples                            memset
-//   lists       by input, 31 bits count a group's corners            lists.cuh, sums.cuh
-//   long lists  by input                                             lists.cuh, sums.cuh
+//   path          calls                                             code
+//   laid samples  the forward, channels and samples enough          laid_input.cuh, columns.cuh
+//   samples       the forward                                       columns.cuh
+//   laid slopes   by offset and mask, channels and samples enough   laid_input.cuh, slopes.cuh
+//   slopes        by offset and mask                                slopes.cuh
+//   zeros         by input, without samples                         memset
+//   lists         by input, 31 bits count a group's corners         lists.cuh, sums.cuh
+//   long lists    by input                                          lists.cuh, sums.cuh
 #include "core/cuda_paths.cuh"
 #include "core/cuda_zeros.cuh"
+#include "ops/deform_im2col/cuda/columns.cuh"
 #include "ops/deform_im2col/cuda/lists.cuh"
-#include "ops/deform_im2col/cuda/samples.cuh"
 #include "ops/deform_im2col/cuda/slopes.cuh"
 #include "ops/deform_im2col/cuda/sums.cuh"
 
 namespace baracuda::deform_im2col {
 namespace {
+
+template <typename T>
+struct LaidSamplesPath {
+  static const char* name() { return "laid samples"; }
+  const DeviceRequest<Problem, ForwardBuffers<T>>& call;
+  bool can() const { return lays_input<T>(call.p); }
+  size_t bytes() const { return laid_input_bytes<T>(call.p); }
+  Status enqueue() const {
+    const Problem& p = call.p;
+    uint4* const laid = static_cast<uint4*>(call.workspace);
+    const SampleWarps warps(p);
+    BARACUDA_RETURN_IF_FAILED(lay_input("deform_im2col layout kernel", p, call.b.input, laid, call.stream));
+    return launch_early("deform_im2col kernel", sample_laid_columns<T>,
+                        blocks_for(ceil_div(warps.count, kLaidSampleWarps) * ceil_div(p.c, kLaidForwardChannels), 1),
+                        kSampleThreads, 0, call.stream, p, call.b, laid, LaidStrides(input_blocks<T>(p), p), warps);
+  }
+};
 
 template <typename T>
 struct SamplesPath {
@@ -35,33 +53,18 @@ template <typename T>
 struct LaidSlopesPath {
   static const char* name() { return "laid slopes"; }
   const DeviceRequest<Problem, OffsetBuffers<T>>& call;
-
-  // Of the whole input, as wide as they may be.
-  ChannelBlocks blocks() const { return channel_blocks<T>(call.p.c, call.p.pixels, INT64_MAX); }
-
-  // A vector has channels enough, and corners will read more pixels than there are.
-  bool can() const {
-    const Problem& p = call.p;
-    return p.input_numel > 0 && p.c >= kVectorChannels<T> && p.samples >= p.pixels / kCorners;
-  }
-  size_t bytes() const {
-    const ChannelBlocks all = blocks();
-    WorkspaceLayout layout;
-    layout.reserve<uint4>(call.p.groups * all.blocks * all.vectors_of_block());
-    return layout.bytes();
-  }
+  bool can() const { return lays_input<T>(call.p); }
+  size_t bytes() const { return laid_input_bytes<T>(call.p); }
   Status enqueue() const {
     const Problem& p = call.p;
-    const ChannelBlocks of_input = blocks();
-    const SlopeShape shape(p);
-    const int64_t all = p.groups * of_input.blocks;
     uint4* const laid = static_cast<uint4*>(call.workspace);
-    BARACUDA_RETURN_IF_FAILED(launch_kernel("deform_im2col_offset_backward layout kernel", lay_channels<T>,
-                                            blocks_to_lay(of_input, all), kLayThreads, 0, call.stream, call.b.input,
-                                            of_input, 0, all, laid));
+    const SampleWarps warps(p);
+    const int parts = slope_parts(p);
+    BARACUDA_RETURN_IF_FAILED(
+        lay_input("deform_im2col_offset_backward layout kernel", p, call.b.input, laid, call.stream));
     return launch_early("deform_im2col_offset_backward kernel", sum_slopes<T, true>,
-                        blocks_for(shape.warps, kSlopeWarps / shape.parts), kSlopeThreads, 0, call.stream, p, call.b,
-                        laid, LaidStrides(of_input, p), shape);
+                        blocks_for(warps.count, kSlopeWarps / parts), kSlopeThreads, 0, call.stream, p, call.b, laid,
+                        LaidStrides(input_blocks<T>(p), p), warps, parts);
   }
 };
 
@@ -71,10 +74,12 @@ struct SlopesPath {
   const DeviceRequest<Problem, OffsetBuffers<T>>& call;
   size_t bytes() const { return 0; }
   Status enqueue() const {
-    const SlopeShape shape(call.p);
+    const Problem& p = call.p;
+    const SampleWarps warps(p);
+    const int parts = slope_parts(p);
     return launch_kernel("deform_im2col_offset_backward kernel", sum_slopes<T, false>,
-                         blocks_for(shape.warps, kSlopeWarps / shape.parts), kSlopeThreads, 0, call.stream, call.p,
-                         call.b, nullptr, LaidStrides(ChannelBlocks{}, call.p), shape);
+                         blocks_for(warps.count, kSlopeWarps / parts), kSlopeThreads, 0, call.stream, p, call.b,
+                         nullptr, LaidStrides(ChannelBlocks{}, p), warps, parts);
   }
 };
 
@@ -150,7 +155,7 @@ struct LongListsPath : AnyListsPath<T, unsigned long long> {
 template <class Buffers>
 struct PathsOf;
 template <typename T>
-struct PathsOf<ForwardBuffers<T>> : Paths<SamplesPath<T>> {};
+struct PathsOf<ForwardBuffers<T>> : Paths<LaidSamplesPath<T>, SamplesPath<T>> {};
 template <typename T>
 struct PathsOf<InputBuffers<T>> : Paths<ZerosPath<T>, ListsPath<T>, LongListsPath<T>> {};
 template <typename T>

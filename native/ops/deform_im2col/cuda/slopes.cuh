@@ -2,8 +2,8 @@
 // The gradients to offsets and mask on CUDA: a thread adds up a sample's channels.
 #pragma once
 
-#include "core/cuda_channel_blocks.cuh"
 #include "core/cuda_warp.cuh"
+#include "ops/deform_im2col/cuda/laid_input.cuh"
 #include "ops/deform_im2col/cuda/samples.cuh"
 
 namespace baracuda::deform_im2col {
@@ -13,66 +13,7 @@ constexpr int kSlopeThreads = 256, kSlopeWarps = kSlopeThreads / 32;
 // Chunks of channels whose sums a block forms side by side, at most.
 constexpr int kMostParts = 4;
 
-// How a launch deals out samples: a warp has a tap at a rectangle of positions, and the block's next warp the next tap
-// of the same ones, since their corners are mostly the same pixels.
-struct SlopeShape {
-  int32_t parts;             // a power of two: the warps that have the chunks of one warp's samples in turn
-  int32_t width_bits;
-  int64_t columns, rectangles, taps, warps;  // rectangles in a row, of one tap; the kernel's taps; warps of samples
-
-  explicit SlopeShape(const Problem& p) : parts(1), width_bits(0) {
-    while (parts < kMostParts && int64_t{parts} * kChannelChunk < p.c) parts *= 2;
-    // Rows of half a warp: their gradients have whole sectors.
-    const int32_t most = p.output_h > 1 ? 4 : 5;
-    while (width_bits < most && p.output_w > 1 << width_bits) ++width_bits;
-    columns = ceil_div(p.output_w, int64_t{1} << width_bits);
-    rectangles = columns * ceil_div(p.output_h, int64_t{32} >> width_bits);
-    taps = p.positions > 0 ? p.samples / p.positions : 0;
-    warps = p.groups * rectangles * taps;
-  }
-};
-
-// How far apart things lie in an input that is laid out, in bytes.
-struct LaidStrides {
-  int64_t corner[kCorners];  // from the first one
-  int64_t pixel, block, group;
-  int64_t next_block;        // from the end of a pixel's vectors
-  int32_t vectors;           // of a pixel in a block
-
-  LaidStrides(const ChannelBlocks& s, const Problem& p)
-      : pixel(int64_t{16} << s.bits),
-        block(16 * s.vectors_of_block()),
-        group(s.blocks * block),
-        next_block(block - pixel),
-        vectors(1 << s.bits) {
-    for (int k = 0; k < kCorners; ++k) corner[k] = corner_offset(k, p) * pixel;
-  }
-};
-
-// Reads a sample's corners there, vector by vector.
-template <typename T>
-struct LaidCorners {
-  const LaidStrides& strides;
-  const char* first;
-  int32_t left;  // vectors of the block
-
-  // `laid` is the group's, `first_pixel` that of the first corner, and channels begin with a block.
-  __device__ LaidCorners(const char* laid, int64_t first_pixel, int64_t channel, const LaidStrides& s)
-      : strides(s),
-        first(laid + channel / (kVectorChannels<T> * s.vectors) * s.block + first_pixel * s.pixel),
-        left(s.vectors) {}
-  __device__ ChannelVector<T> load(int corner, int) const {
-    return load_channels<T>(reinterpret_cast<const uint4*>(first + strides.corner[corner]));
-  }
-  __device__ void go_on() {
-    first += sizeof(uint4);
-    if (--left > 0) return;
-    first += strides.next_block;
-    left = strides.vectors;
-  }
-};
-
-// The same in planes.
+// Reads a sample's corners in planes, as LaidCorners where the input is laid out.
 template <typename T>
 struct PlaneCorners {
   const T* first;
@@ -165,26 +106,27 @@ __device__ __forceinline__ Slopes<Compute<T>> sum_channels(Corners corners, cons
   return sums;
 }
 
+// How many: a power of two, so that a block has whole warps of samples.
+inline int slope_parts(const Problem& p) {
+  int parts = 1;
+  while (parts < kMostParts && int64_t{parts} * kChannelChunk < p.c) parts *= 2;
+  return parts;
+}
+
 // A warp has 32 samples and every `parts`-th chunk of channels; the block's sums of chunks are added in their order.
 template <typename T, bool kLaid>
 __global__ void __launch_bounds__(kSlopeThreads, sizeof(T) == 4 ? 3 : 2)
     sum_slopes(const __grid_constant__ Problem p, const __grid_constant__ OffsetBuffers<T> b, const uint4* laid,
-               const __grid_constant__ LaidStrides strides, const __grid_constant__ SlopeShape shape) {
+               const __grid_constant__ LaidStrides strides, const __grid_constant__ SampleWarps warps, int parts) {
   using C = Compute<T>;
   __shared__ Slopes<C> partial[kSlopeThreads];
-  const int thread = static_cast<int>(threadIdx.x), lane = thread % 32, warp = thread / 32;
-  const int part = warp % shape.parts, together = kSlopeWarps / shape.parts;
+  const int thread = static_cast<int>(threadIdx.x), warp = thread / 32;
+  const int part = warp % parts, together = kSlopeWarps / parts;
   const int64_t chunks = ceil_div(p.c, kChannelChunk);
-  for (int64_t base = static_cast<int64_t>(blockIdx.x) * together; base < shape.warps;
+  for (int64_t base = static_cast<int64_t>(blockIdx.x) * together; base < warps.count;
        base += static_cast<int64_t>(gridDim.x) * together) {
-    const int64_t own_warp = base + warp / shape.parts;
-    const Division by_rectangle(own_warp, shape.taps), by_group(by_rectangle.quotient, shape.rectangles);
-    const Division by_row(by_group.remainder, shape.columns);
-    const int64_t column = (by_row.remainder << shape.width_bits) + (lane & ((1 << shape.width_bits) - 1));
-    const int64_t row = by_row.quotient * (32 >> shape.width_bits) + (lane >> shape.width_bits);
-    const bool exists = own_warp < shape.warps && column < p.output_w && row < p.output_h;
-    const SamplePlace place = exists ? SamplePlace(by_group.quotient, by_rectangle.remainder, row, column, p)
-                                     : SamplePlace(0, 0, 0, 0, p);
+    SamplePlace place;
+    const bool exists = warps.find(base + warp / parts, &place, p);
     const Position<C> at = place.locate(b.offset, p);
     SlopeTaps<C> taps{value_taps(at, p), y_slope_taps(at, p), x_slope_taps(at, p), {}};
     bool is_plain = true;
@@ -198,7 +140,7 @@ __global__ void __launch_bounds__(kSlopeThreads, sizeof(T) == 4 ? 3 : 2)
     is_plain = __all_sync(kFullWarp, is_plain || !exists);
     wait_for_kernel_before();
     Slopes<C> sums{};
-    for (int64_t round = 0; round < chunks; round += shape.parts) {
+    for (int64_t round = 0; round < chunks; round += parts) {
       // Of chunks that do not exist none.
       const int64_t channel = (round + part) * kChannelChunk;
       const int channels = static_cast<int>(at_least(at_most(p.c - channel, kChannelChunk), 0));
@@ -217,7 +159,7 @@ __global__ void __launch_bounds__(kSlopeThreads, sizeof(T) == 4 ? 3 : 2)
       partial[thread] = own;
       __syncthreads();
       if (part == 0) {
-        for (int other = 0; other < shape.parts && round + other < chunks; ++other) {
+        for (int other = 0; other < parts && round + other < chunks; ++other) {
           sums = sum_of(sums, partial[thread + 32 * other]);
         }
       }

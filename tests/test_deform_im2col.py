@@ -220,8 +220,19 @@ def test_finite_differences(rng: np.random.Generator, window: Window) -> None:
 
 @pytest.mark.parametrize("channels", [1, 15, 16, 17, 63, 64, 65, 128, 130, 260, 520])
 def test_many_channels(place: Place, dtype: Any, rng: np.random.Generator, channels: int) -> None:
-    # CUDA takes 16 at a time; sums by offset are cut every 64, and CUDA forms up to four of those side by side.
+    # CUDA lays out 16 bytes to a line of them; sums by offset are cut every 64, of which CUDA forms up to four side by
+    # side.
     check(place, case_of(rng, dtype, (1, channels, 4, 5), Window((1, 3), padding=(0, 1)), 1))
+
+
+def test_few_samples_of_many_pixels(place: Place, dtype: Any, rng: np.random.Generator) -> None:
+    """CUDA does not lay out what is hardly read."""
+    check(place, case_of(rng, dtype, (2, 9, 17, 19), Window((2, 1), (5, 6), (1, 0)), 1))
+
+
+def test_columns_that_are_laid_out_in_pieces(place: Place, rng: np.random.Generator) -> None:
+    """On CUDA 20 MiB of them at a time: here a quarter."""
+    check(place, case_of(rng, DTYPES["f32"], (2, 20, 120, 160), SAME, 1))
 
 
 @pytest.mark.parametrize("count", [31, 32, 33, 64, 65, 255, 256, 257, 513, 2049, 5000])

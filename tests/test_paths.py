@@ -120,6 +120,23 @@ def dequantize(inner: int) -> Make:
     )
 
 
+def deform(channels: int, stride: int = 1) -> Make:
+    """One tap at every `stride`-th pixel of 8 x 8."""
+    offset = np.zeros((1, 2, 8 // stride, 8 // stride), np.float32)
+    return lambda place: pybaracuda.deform_im2col(place(ones(1, channels, 8, 8)), place(offset), 1, stride)
+
+
+def deform_backward(place: Any) -> Any:
+    arrays = ones(1, 4, 64), np.zeros((1, 2, 8, 8), np.float32)
+    return pybaracuda.deform_im2col_backward(*map(place, arrays), (1, 4, 8, 8), 1)
+
+
+def deform_offset_backward(channels: int, stride: int = 1) -> Make:
+    side = 8 // stride
+    arrays = ones(1, channels, side**2), ones(1, channels, 8, 8), np.zeros((1, 2, side, side), np.float32)
+    return lambda place: pybaracuda.deform_im2col_offset_backward(*map(place, arrays), 1, stride)
+
+
 def segment_sum(ids: Any, segments: int = 3, **options: Any) -> Make:
     return lambda place: pybaracuda.segment_sum(place(ones(5, 3)), place(ids), segments, **options)
 
@@ -191,6 +208,13 @@ CUDA = {
     "grid_sample of volumes": (volume_forward, "samples"),
     "grid_sample_backward of volumes": (volume_backward((True, True)), "tiles"),
     "grid_sample_backward of volumes, of the grid": (volume_backward((False, True)), "slopes"),
+    "deform_im2col": (deform(4), "laid samples"),
+    "deform_im2col, 3 channels": (deform(3), "samples"),
+    "deform_im2col, few samples": (deform(4, 4), "samples"),
+    "deform_im2col_backward": (deform_backward, "lists"),
+    "deform_im2col_offset_backward": (deform_offset_backward(4), "laid slopes"),
+    "deform_im2col_offset_backward, 3 channels": (deform_offset_backward(3), "slopes"),
+    "deform_im2col_offset_backward, few samples": (deform_offset_backward(4, 4), "slopes"),
     "affine_grid": (CPU["affine_grid"][0], "narrow index"),
     "affine_grid_backward": (CPU["affine_grid_backward"][0], "chunks"),
     "affine_grid of volumes": (CPU["affine_grid of volumes"][0], "narrow index"),

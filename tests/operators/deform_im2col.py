@@ -18,6 +18,7 @@ from verify.dtypes import Array
 from .record import (
     INT32_MAX,
     KIB,
+    MIB,
     Arrays,
     Baseline,
     Call,
@@ -73,14 +74,18 @@ def draw_sizes(rng: np.random.Generator, symbol: Symbol) -> Values:
 
 def scratch_bounds(symbol: Symbol, backend: str, values: Mapping[str, Any]) -> tuple[int, int]:
     """The header's; every problem here has so few samples a group that 31 bits count their corners."""
-    if symbol.operator.name != "deform_im2col_backward":
-        return 0, 0
     wide = compute_bytes(symbol) == 8
-    pixels = values["h"] * values["w"]
+    groups, pixels = values["n"] * values["offset_groups"], values["h"] * values["w"]
     samples = values["kernel_h"] * values["kernel_w"] * values["output_h"] * values["output_w"]
+    if symbol.operator.name != "deform_im2col_backward":
+        input = next(tensor for tensor in symbol.tensors if tensor.name == "input")
+        of_pixel = values["c"] * symbol.element_bytes(input)
+        if backend == "cpu" or of_pixel < 16 or samples < pixels // 4:
+            return 0, 0
+        return groups * of_pixel * pixels, 2 * groups * of_pixel * pixels
     if backend == "cuda":
-        groups = values["n"] * values["offset_groups"]
-        return 1, groups * (samples * (64 if wide else 48) + 24 * pixels) + KIB
+        lists = groups * (samples * (80 if wide else 48) + 24 * pixels) + KIB
+        return 1, lists + max(20 * MIB, 32 * samples)
     return 1, (144 if wide else 112) * samples + 4 * pixels + KIB
 
 

@@ -55,8 +55,13 @@ _LISTS_CPU = (
     "bits do not count the corners of a group's samples"
 )
 _LISTS_CUDA = (
-    "On CUDA 48 bytes (f64: 64) a sample and 24 a pixel of every image and group, and 1 KiB; twice that where 31 "
-    "bits do not count the corners of a group's samples"
+    "On CUDA 48 bytes (f64: 80) a sample and 24 a pixel of every image and group, and 1 KiB; twice that where 31 "
+    "bits do not count the corners of a group's samples. And for what is laid out of grad_columns at a time 20 MiB, or "
+    "32 bytes a sample of one image and group where that is more"
+)
+_LAID_INPUT = (
+    "None on the CPU. On CUDA at most twice the bytes of the input, whose channels it lays side by side; none where a "
+    "group's have less than 16 bytes, or samples are fewer than a quarter of the pixels."
 )
 
 # Beside grid_sample_3d, whose samples these are in two dimensions.
@@ -77,7 +82,7 @@ OPERATORS: tuple[Operator, ...] = (
         variants=IMAGE_FLOATS,
         empty="An empty columns: success, nothing to write. h = 0 or w = 0: columns is 0.",
         bad_data=_BAD_DATA,
-        workspace="None.",
+        workspace=_LAID_INPUT,
         determinism=BIT_STABLE
         + "A chain of fma over the corners (y0 x0), (y0 x1), (y1 x0), (y1 x1); a weight is y x, rounded, times the "
         "mask, rounded.",
@@ -119,7 +124,7 @@ OPERATORS: tuple[Operator, ...] = (
         variants=IMAGE_FLOATS,
         empty="c = 0, h = 0 or w = 0: grad_offset and grad_mask are all zeros.",
         bad_data=_BAD_DATA,
-        workspace="None.",
+        workspace=_LAID_INPUT,
         determinism=BIT_STABLE
         + "Each is one sum over the group's channels, ascending, in partial sums of 64, added ascending: of a "
         "channel's gradient times its chain of fma over the corners. grad_offset is multiplied by the mask at the end. "

@@ -23,30 +23,43 @@ struct alignas(16) Totals {
   Counter long_lists;
 };
 
-// Index holds the number of a corner in its group: 4 sample + corner.
+// A corner's number in its group is 4 sample + corner; Index holds it. One load takes both.
+template <typename C, typename Index>
+struct alignas(2 * (sizeof(C) > sizeof(Index) ? sizeof(C) : sizeof(Index))) Corner {
+  Index number;
+  C weight;
+};
+
+// The places of a sample's corners in their pixels' lists.
+template <typename Index>
+struct alignas(16) Slots {
+  Index of_corner[kCorners];
+};
+
 template <typename C, typename Index>
 struct Storage {
-  size_t cleared_bytes;  // from the start
+  size_t cleared_bytes;  // from the totals on
   size_t bytes;
+  uint4* laid;                // gradients with channels side by side; first, where lines begin if the workspace does
   Totals* totals;
-  Index* counts;        // [pixel]: how many corners fall on it
-  Counter* starts;      // [pixel]: where its list starts
-  int64_t* long_lists;  // [pixel]: the pixels that have one
-  Taps<C>* weights;     // [sample]
-  Index* listed;        // [4 samples]: by pixel, then ascending
-  Index* slots;         // [4 samples]: a corner's place in its pixel's list; later long lists, while they are sorted
+  Index* counts;              // [pixel]: how many corners fall on it
+  Counter* starts;            // [pixel]: where its list starts
+  int64_t* long_lists;        // [pixel]: the pixels that have one
+  Corner<C, Index>* listed;   // [4 samples]: by pixel, then ascending
+  Slots<Index>* slots;        // [sample]; later the numbers in long lists, while they are sorted
 
-  Storage(const Problem& p, void* workspace) {
+  Storage(const Problem& p, int64_t laid_vectors, void* workspace) {
     const int64_t pixels = p.groups * p.pixels, samples = p.groups * p.samples;
     WorkspaceLayout layout;
+    laid = take<uint4>(layout, workspace, laid_vectors);
+    const size_t cleared_from = layout.bytes();
     totals = take<Totals>(layout, workspace, 1);
     counts = take<Index>(layout, workspace, pixels);
-    cleared_bytes = layout.bytes();
+    cleared_bytes = layout.bytes() - cleared_from;
     starts = take<Counter>(layout, workspace, pixels);
     long_lists = take<int64_t>(layout, workspace, pixels);
-    weights = take<Taps<C>>(layout, workspace, samples);
-    listed = take<Index>(layout, workspace, kCorners * samples);
-    slots = take<Index>(layout, workspace, kCorners * samples);
+    listed = take<Corner<C, Index>>(layout, workspace, kCorners * samples);
+    slots = take<Slots<Index>>(layout, workspace, samples);
     bytes = layout.bytes();
   }
 
@@ -67,20 +80,22 @@ __global__ void __launch_bounds__(kListThreads)
   for (int64_t i = grid_thread(); i < total; i += grid_threads()) {
     const SamplePlace place(i, p);
     const Position<C> at = place.locate(b.offset, p);
-    const Taps<C> taps = kFills ? s.weights[i] : place.taps(at, b.mask, p);
-    if (!kFills) s.weights[i] = taps;
+    const Taps<C> taps = place.taps(at, b.mask, p);
     const int64_t first = place.group * p.pixels + first_pixel(at, p);
+    Slots<Index> slots{};
+    if constexpr (kFills) slots = s.slots[i];
 #pragma unroll
     for (int corner = 0; corner < kCorners; ++corner) {
       if (taps.weight[corner] == C(0)) continue;
       const int64_t pixel = first + corner_offset(corner, p);
       if constexpr (kFills) {
         const Index number = static_cast<Index>(kCorners * place.sample + corner);
-        s.listed[s.starts[pixel] + s.slots[kCorners * i + corner]] = number;
+        s.listed[s.starts[pixel] + slots.of_corner[corner]] = {number, taps.weight[corner]};
       } else {
-        s.slots[kCorners * i + corner] = atomicAdd(&s.counts[pixel], Index{1});
+        slots.of_corner[corner] = atomicAdd(&s.counts[pixel], Index{1});
       }
     }
+    if constexpr (!kFills) s.slots[i] = slots;
   }
 }
 
@@ -99,25 +114,26 @@ __global__ void __launch_bounds__(kListThreads) reserve_lists(int64_t pixels, St
   }
 }
 
-// Sorts up to 32 kEach numbers, no two of them the same, by counting for each how many are smaller.
-template <int kEach, typename Index>
-__device__ void sort_in_warp(Index* list, int count) {
+// Sorts up to 32 kEach corners, no two of one number, by counting for each how many are smaller.
+template <int kEach, typename C, typename Index>
+__device__ void sort_in_warp(Corner<C, Index>* list, int count) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
-  Index own[kEach];
+  Corner<C, Index> own[kEach];
   int ranks[kEach];
 #pragma unroll
   for (int k = 0; k < kEach; ++k) {
     const int i = k * 32 + lane;
-    own[k] = i < count ? list[i] : ~Index{0};
+    own[k] = {~Index{0}, C(0)};
+    if (i < count) own[k] = list[i];
     ranks[k] = 0;
   }
 #pragma unroll
   for (int k = 0; k < kEach; ++k) {
     const int others = count - k * 32 < 32 ? count - k * 32 : 32;
     for (int other = 0; other < others; ++other) {
-      const Index number = __shfl_sync(kFullWarp, own[k], other);
+      const Index number = __shfl_sync(kFullWarp, own[k].number, other);
 #pragma unroll
-      for (int j = 0; j < kEach; ++j) ranks[j] += number < own[j];
+      for (int j = 0; j < kEach; ++j) ranks[j] += number < own[j].number;
     }
   }
 #pragma unroll
@@ -132,7 +148,7 @@ __global__ void __launch_bounds__(kListThreads) sort_short_lists(int64_t pixels,
     const Index found = s.counts[pixel];
     if (found < 2 || found > kShortList) continue;
     const int count = static_cast<int>(found);
-    Index* const list = s.listed + s.starts[pixel];
+    Corner<C, Index>* const list = s.listed + s.starts[pixel];
     if (count <= 32) {
       sort_in_warp<1>(list, count);
     } else if (count <= 64) {
@@ -143,17 +159,35 @@ __global__ void __launch_bounds__(kListThreads) sort_short_lists(int64_t pixels,
   }
 }
 
-// A block each, in linear time.
-template <typename C, typename Index>
-__global__ void __launch_bounds__(grid_sample::kSortThreads<Index>) sort_long_lists(int64_t corners,
-                                                                                   Storage<C, Index> s) {
+// A block each, in linear time: their numbers, with which the weights are found again.
+template <typename T, typename Index>
+__global__ void __launch_bounds__(grid_sample::kSortThreads<Index>)
+    sort_long_lists(const __grid_constant__ Problem p, const __grid_constant__ InputBuffers<T> b,
+                    Storage<Compute<T>, Index> s) {
+  using C = Compute<T>;
   __shared__ grid_sample::SortShared<Index> shared;
   const int64_t lists = static_cast<int64_t>(s.totals->long_lists);
   for (int64_t job = blockIdx.x; job < lists; job += gridDim.x) {
-    const int64_t pixel = s.long_lists[job];
-    const Counter start = s.starts[pixel];
-    grid_sample::sort_by_digits(s.listed + start, s.slots + start, static_cast<int64_t>(s.counts[pixel]), corners,
-                                shared);
+    const int64_t pixel = s.long_lists[job], count = static_cast<int64_t>(s.counts[pixel]);
+    Corner<C, Index>* const list = s.listed + s.starts[pixel];
+    Index* const numbers = reinterpret_cast<Index*>(s.slots) + s.starts[pixel];
+    for (int64_t i = threadIdx.x; i < count; i += blockDim.x) numbers[i] = list[i].number;
+    __syncthreads();
+    grid_sample::sort_by_digits(numbers, reinterpret_cast<Index*>(list), count, kCorners * p.samples, shared);
+    __syncthreads();
+    const int64_t first_sample = pixel / p.pixels * p.samples;
+    for (int64_t i = threadIdx.x; i < count; i += blockDim.x) {
+      const Index number = numbers[i];
+      const SamplePlace place(first_sample + static_cast<int64_t>(number / kCorners), p);
+      const Taps<C> taps = place.taps(place.locate(b.offset, p), b.mask, p);
+      C weight = C(0);
+#pragma unroll
+      for (int corner = 0; corner < kCorners; ++corner) {
+        if (static_cast<int>(number % kCorners) == corner) weight = taps.weight[corner];
+      }
+      list[i] = {number, weight};
+    }
+    __syncthreads();  // the next list's numbers are sorted in the same shared memory
   }
 }
 

@@ -1,73 +1,114 @@
 // SPDX-License-Identifier: Apache-2.0
-// The gradient by input on CUDA, second half: pixels add what their lists name.
+// The gradient by input on CUDA, second half: pixels add what their lists name, from gradients that lie with their
+// channels side by side.
 #pragma once
 
+#include "core/cuda_channel_blocks.cuh"
 #include "ops/deform_im2col/cuda/lists.cuh"
 
 namespace baracuda::deform_im2col {
 namespace {
 
+// What is laid out at a time: so little that it is read from the cache of an H100, each half of which keeps its own
+// copy of what its multiprocessors read, and so much that a launch is worth its time.
+constexpr int64_t kLaidBytes = 20 << 20;
+
+// The gradients of all groups, which are laid out some blocks of channels at a time.
+struct LaidGradients {
+  ChannelBlocks blocks;
+  int64_t all, together;  // blocks of all groups; those of one time, as many each time but the last
+
+  template <typename T>
+  static LaidGradients of(const Problem& p) {
+    LaidGradients laid{channel_blocks<T>(p.c, p.samples, kLaidBytes), 0, 1};
+    laid.all = p.groups * laid.blocks.blocks;
+    const int64_t most = at_least(kLaidBytes / 16 / laid.blocks.vectors_of_block(), 1);
+    laid.together = ceil_div(laid.all, ceil_div(laid.all, most));
+    return laid;
+  }
+  int64_t vectors() const { return together * blocks.vectors_of_block(); }
+};
+
 constexpr int kSumThreads = 256;
-// Channels for which a thread reads its pixel's list once.
-template <typename C>
-constexpr int kSumChannels = 64 / static_cast<int>(sizeof(C));
+// Corners whose gradients a thread asks for together.
+constexpr int kSumCorners = 4;
 
 // A block's pixels: a rectangle, since samples that lie near each other are read for pixels that do.
 struct SumTiles {
-  int32_t width_shift;
-  int64_t columns, per_channel;
+  int32_t width_bits, height;
+  int64_t columns, per_block;  // of channels
 
-  explicit SumTiles(const Problem& p) : width_shift(p.w <= 8 ? 3 : p.w <= 16 ? 4 : 5) {
-    const int64_t width = int64_t{1} << width_shift;
-    columns = ceil_div(p.w, width);
-    per_channel = columns * ceil_div(p.h, kSumThreads / width);
+  SumTiles(const Problem& p, const ChannelBlocks& blocks) : width_bits(0) {
+    const int32_t most = blocks.bits > kSectorBits ? 3 : 4;
+    while (width_bits < most && p.w > 1 << width_bits) ++width_bits;
+    height = kSumThreads >> blocks.bits >> width_bits;
+    columns = ceil_div(p.w, int64_t{1} << width_bits);
+    per_block = columns * ceil_div(p.h, height);
   }
 };
 
-// A thread owns a pixel for a block of channels. Pixels of long lists are others' work.
+// A thread owns a pixel for a vector of channels. Pixels of long lists are others' work.
 template <typename T, typename Index>
 __global__ void __launch_bounds__(kSumThreads)
-    sum_short_lists(const __grid_constant__ Problem p, const __grid_constant__ InputBuffers<T> b,
-                    Storage<Compute<T>, Index> s, const __grid_constant__ SumTiles tiles) {
+    sum_short_lists(const __grid_constant__ Problem p, T* grad_input, const __grid_constant__ LaidGradients laid,
+                    int64_t first, int64_t count, Storage<Compute<T>, Index> s,
+                    const __grid_constant__ SumTiles tiles) {
   using C = Compute<T>;
-  constexpr int kChannels = kSumChannels<C>;
-  const int32_t height = kSumThreads >> tiles.width_shift;
-  const int32_t in_column = static_cast<int32_t>(threadIdx.x) & ((1 << tiles.width_shift) - 1);
-  const int32_t in_row = static_cast<int32_t>(threadIdx.x) >> tiles.width_shift;
-  const int64_t channel_blocks = ceil_div(p.c, kChannels), jobs = p.groups * channel_blocks * tiles.per_channel;
+  constexpr int kChannels = kVectorChannels<T>;
+  const int32_t bits = laid.blocks.bits;
+  const int32_t vector = static_cast<int32_t>(threadIdx.x) & ((1 << bits) - 1);
+  const int32_t in_tile = static_cast<int32_t>(threadIdx.x) >> bits;
+  const int32_t in_column = in_tile & ((1 << tiles.width_bits) - 1), in_row = in_tile >> tiles.width_bits;
+  const int64_t jobs = count * tiles.per_block;
+  wait_for_kernel_before();
+  let_kernel_after_start();
   for (int64_t job = blockIdx.x; job < jobs; job += gridDim.x) {
-    // Tiles first: what one reads of the columns beside its own stays in the cache for its neighbours.
-    const Division by_tile(job, tiles.per_channel), by_row(by_tile.remainder, tiles.columns);
-    const Division by_channel(by_tile.quotient, channel_blocks);
-    const int64_t x = (by_row.remainder << tiles.width_shift) + in_column, y = by_row.quotient * height + in_row;
-    if (x >= p.w || y >= p.h) continue;
-    const int64_t group = by_channel.quotient, pixel = y * p.w + x, i = group * p.pixels + pixel;
-    const Index count = s.counts[i];
-    if (count > kShortList) continue;
-    const int64_t channel = by_channel.remainder * kChannels, plane = group * p.c + channel;
-    const int64_t channels = p.c - channel;
-    const T* const gradients = b.grad_columns + plane * p.samples;
-    const C* const weights = s.weights[group * p.samples].weight;
-    const Index* const list = s.listed + s.starts[i];
+    const Division by_block(job, tiles.per_block), by_row(by_block.remainder, tiles.columns);
+    const Division by_group(first + by_block.quotient, laid.blocks.blocks);
+    const int64_t x = (by_row.remainder << tiles.width_bits) + in_column, y = by_row.quotient * tiles.height + in_row;
+    const bool exists = x < p.w && y < p.h;
+    const int64_t group = by_group.quotient, pixel = y * p.w + x, i = group * p.pixels + pixel;
+    const Index length = exists ? s.counts[i] : 0;
+    const Corner<C, Index>* const list = s.listed + (exists ? s.starts[i] : 0);
+    const bool is_short = length <= kShortList;
+    const int corners = is_short ? static_cast<int>(length) : 0;
+    Corner<C, Index> next[kSumCorners];
+#pragma unroll
+    for (int k = 0; k < kSumCorners; ++k) {
+      if (k < corners) next[k] = list[k];
+    }
+    const uint4* const gradients = s.laid + by_block.quotient * laid.blocks.vectors_of_block() + vector;
+    const uint32_t vectors = uint32_t{1} << bits;
     C sums[kChannels];
 #pragma unroll
     for (int k = 0; k < kChannels; ++k) sums[k] = C(0);
-    Index next = count > 0 ? list[0] : 0;
-    for (Index j = 0; j < count; ++j) {
-      const Index corner = next;
-      if (j + 1 < count) next = list[j + 1];
-      const C weight = weights[corner];
-      const T* const gradient = gradients + corner / kCorners;
+    for (int j = 0; j < corners; j += kSumCorners) {
+      ChannelVector<T> found[kSumCorners];
+      C weights[kSumCorners];
 #pragma unroll
-      for (int k = 0; k < kChannels; ++k) {
-        if (k < channels) sums[k] = fma(weight, widen(gradient[k * p.samples]), sums[k]);
+      for (int k = 0; k < kSumCorners; ++k) {
+        if (j + k >= corners) continue;
+        weights[k] = next[k].weight;
+        found[k] = load_channels<T>(gradients + uint64_t{next[k].number / kCorners} * vectors);
+      }
+#pragma unroll
+      for (int k = 0; k < kSumCorners; ++k) {
+        if (j + kSumCorners + k < corners) next[k] = list[j + kSumCorners + k];
+      }
+#pragma unroll
+      for (int k = 0; k < kSumCorners; ++k) {
+        if (j + k >= corners) continue;
+#pragma unroll
+        for (int of = 0; of < kChannels; ++of) sums[of] = fma(weights[k], widen(found[k].channel[of]), sums[of]);
       }
     }
-    T* const grad_input = b.grad_input + plane * p.pixels + pixel;
+    if (!exists || !is_short) continue;
+    const int64_t channel = ((by_group.remainder << bits) + vector) * kChannels;
+    T* const own = grad_input + (group * p.c + channel) * p.pixels + pixel;
     // A list of one partial sum, which is added to 0.
 #pragma unroll
     for (int k = 0; k < kChannels; ++k) {
-      if (k < channels) grad_input[k * p.pixels] = narrow<T>(C(0) + sums[k]);
+      if (channel + k < p.c) own[k * p.pixels] = narrow<T>(C(0) + sums[k]);
     }
   }
 }
@@ -88,16 +129,15 @@ __global__ void __launch_bounds__(kLongThreads)
     const Division by_group(pixel, p.pixels);
     const int64_t plane = by_group.quotient * p.c + by_list.remainder, count = static_cast<int64_t>(s.counts[pixel]);
     const T* const gradients = b.grad_columns + plane * p.samples;
-    const C* const weights = s.weights[by_group.quotient * p.samples].weight;
-    const Index* const list = s.listed + s.starts[pixel];
+    const Corner<C, Index>* const list = s.listed + s.starts[pixel];
     C total = C(0);
     const int64_t chunks = ceil_div(count, kChunk);
     for (int64_t base = 0; base < chunks; base += kLongThreads) {
       const int64_t begin = (base + threadIdx.x) * kChunk, end = begin + kChunk < count ? begin + kChunk : count;
       C sum = C(0);
       for (int64_t j = begin; j < end; ++j) {
-        const Index corner = list[j];
-        sum = fma(weights[corner], widen(gradients[corner / kCorners]), sum);
+        const Corner<C, Index> corner = list[j];
+        sum = fma(corner.weight, widen(gradients[corner.number / kCorners]), sum);
       }
       partial[threadIdx.x] = sum;
       __syncthreads();

@@ -57,6 +57,12 @@ def volume_backward(mask: tuple[bool, bool], samples: int = 4) -> Make:
     )
 
 
+def nearest_volume_backward(place: Any) -> Any:
+    grid = np.zeros((1, 4, 4, 4, 3), np.float32)
+    arrays = (ones(1, 3, 4, 4, 4), ones(1, 3, 5, 9, 9), grid)
+    return pybaracuda.grid_sample_backward(*map(place, arrays), mode="nearest")
+
+
 def volume_forward(place: Any) -> Any:
     return pybaracuda.grid_sample(place(ones(1, 3, 4, 4, 4)), place(np.zeros((1, 2, 2, 2, 3), np.float32)))
 
@@ -190,6 +196,7 @@ CUDA = {
     "grid_sample_backward, no samples": (grid_backward(3, samples=0), "zeros"),
     "grid_sample of volumes": (volume_forward, "samples"),
     "grid_sample_backward of volumes": (volume_backward((True, True)), "tiles"),
+    "grid_sample_backward of volumes, nearest": (nearest_volume_backward, "nearest"),
     "grid_sample_backward of volumes, of the grid": (volume_backward((False, True)), "slopes"),
     "affine_grid": (CPU["affine_grid"][0], "narrow index"),
     "affine_grid_backward": (CPU["affine_grid_backward"][0], "chunks"),

@@ -207,7 +207,7 @@ __device__ void lay_gradients(const Problem& p, const T* grad_output, int64_t fr
 // The first of `count_blocks` blocks find the voxels, the others lay gradients out, blocks of channels from `channel`
 // on: one waits for atomics and the other one for memory.
 template <typename T>
-__global__ void __launch_bounds__(kNearestThreads, 5)
+__global__ void __launch_bounds__(kNearestThreads, 4)
     prepare_nearest(const __grid_constant__ Problem p, const __grid_constant__ BackwardBuffers<T> b, int32_t channel,
                     uint32_t count_blocks, Divider by_tasks, const __grid_constant__ NearestStorage<T> s) {
   wait_for_kernel_before();
@@ -325,7 +325,7 @@ constexpr int kOwnedVoxels = 2;
 // The gradients to blocks of channels from `channel` on, but for voxels whose lists are long; kEach is 1 for a single
 // channel.
 template <typename T, int kEach>
-__global__ void __launch_bounds__(kNearestThreads, sizeof(T) == 2 ? 4 : 6)
+__global__ void __launch_bounds__(kNearestThreads, 4)
     sum_nearest(const __grid_constant__ Problem p, const Piece<T, kEach>* gradients, T* grad_input, int32_t channel,
                 int shift, Divider by_tasks, const __grid_constant__ NearestLists s) {
   constexpr int kMostVoxels = kOwnedVoxels * kNearestThreads;

@@ -171,6 +171,25 @@ def test_many_samples_on_one_voxel(place: Place, dtype: Any, rng: np.random.Gene
         (assert_exact if result.itemsize > 2 else assert_within)(result, expected)
 
 
+@pytest.mark.parametrize("samples", [15, 16, 17, 255, 256, 257, 600, 9000])
+def test_many_nearest_samples_on_one_voxel(place: Place, dtype: Any, rng: np.random.Generator, samples: int) -> None:
+    # On CUDA a lane sorts lists of 16, a warp those of 256, and a block longer ones, which it adds in chunks of 256.
+    rule: Rule = {"mode": "nearest", "padding_mode": "border", "align_corners": False}
+    case = random_case(rng, dtype, (1, 2, 3, 5, 6), (1, 1, samples))
+    case.grid[:, :, :, ::2] = 0.4
+    assert defined(case, rule)[1].terms.max() >= samples // 2
+    check(place, case, rule)
+    check(place, case._replace(grid=np.full_like(case.grid, 9)), rule)
+
+
+@pytest.mark.parametrize("channels", [1, 2, 3, 4, 5, 8, 9, 16, 17, 31, 33, 64, 65])
+def test_nearest_samples_of_many_channels(place: Place, dtype: Any, rng: np.random.Generator, channels: int) -> None:
+    # CUDA lays up to 16, 32 or 64 channels of a sample side by side, 64 samples at a time, and adds up to 512 voxels.
+    rule: Rule = {"mode": "nearest", "padding_mode": "zeros", "align_corners": True}
+    check(place, random_case(rng, dtype, (2, channels, 3, 5, 9), (1, 5, 13), 1.1), rule)
+    check(place, random_case(rng, dtype, (1, channels, 9, 10, 13), (2, 3, 32), 1.1), rule)
+
+
 BAD_COORDINATES = [NAN, INF, -INF, 1e20, -3e38, 2.0**31, 1e-40, 0.1, 1.0, -1.0]
 
 

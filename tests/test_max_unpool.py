@@ -123,7 +123,7 @@ def test_places_are_known(place: Place, dtype: Any) -> None:
 
 def test_one_place_for_all(place: Place, dtype: Any, rng: np.random.Generator) -> None:
     """Every element of a plane names one place, in planes of every path: the last one stays."""
-    for extents, size in (((7, 9), (5, 6)), ((40, 50), (100, 130)), ((130, 150), (100, 130))):
+    for extents, size in (((7, 9), (5, 6)), ((40, 50), (100, 130)), ((130, 150), (200, 170)), ((260, 260), (140, 140))):
         case = unpool_case(rng, dtype, extents, size, (2, 2))
         named = case._replace(indices=np.full_like(case.indices, 17))
         output = check(place, named)[0].reshape(4, -1)
@@ -170,14 +170,17 @@ def test_empty_problems(place: Place, dtype: Any, rng: np.random.Generator, shap
     check(place, unpool_case(rng, dtype, (5,), (0,), shape[:2]))
 
 
-@pytest.mark.parametrize("width", [1, 2, 31, 33, 511, 513, 1364, 1366, 4095, 4096, 4097, 12288, 12289, 24577])
+@pytest.mark.parametrize("width", [1, 2, 31, 33, 511, 513, 1364, 1366, 4095, 4096, 4097, 16384, 16385, 32768, 32769])
 def test_sizes_around_every_threshold(place: Place, rng: np.random.Generator, width: int) -> None:
     """Blocks of several planes, of one, and of a part of one; winners in memory where elements are many."""
     check(place, unpool_case(rng, np.float32, (3, 50), (1, width), (3, 2)))
     check(place, unpool_case(rng, np.float32, (6, 5000), (1, width), (1, 2)))
+    # Numbers of 16 bits and of more.
+    for elements in (65535, 65536):
+        check(place, unpool_case(rng, np.float32, (elements,), (width,), (1, 2)))
 
 
-@pytest.mark.parametrize("width", [8, 12, 4104, 12296, 36872])
+@pytest.mark.parametrize("width", [8, 12, 4104, 16392, 36872])
 def test_vectors_of_output(place: Place, dtype: Any, rng: np.random.Generator, width: int) -> None:
     """Planes whose blocks do and do not begin at 16 bytes, with fewer and more elements than are asked for at once."""
     for elements in (7, 4095, 4097):

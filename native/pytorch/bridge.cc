@@ -173,6 +173,11 @@ void baracuda_torch_raise(void* type, const char* text) {
   raised.text = text;
 }
 
+int32_t baracuda_torch_screen(const void* entries, int64_t count, int64_t extent, int32_t index, void* stream) {
+  return cuda::is_ready(index, stream) &&
+         cuda::screen(Index{static_cast<const int64_t*>(entries), count, extent, -1, nullptr}, stream);
+}
+
 int32_t baracuda_torch_has_counted(int32_t index) { return cuda::has_counted(index); }
 
 int64_t baracuda_torch_take_dropped(int32_t index) { return cuda::take_dropped(index); }

@@ -20,7 +20,7 @@ import torch
 
 from .._library import load
 
-__all__ = ["SIGNATURES", "Entry", "entered", "operators", "problem", "take_dropped", "taken"]
+__all__ = ["SIGNATURES", "Entry", "entered", "operators", "problem", "screen", "take_dropped", "taken"]
 
 _PATH = Path(__file__).resolve().parent.parent / "lib" / "libbaracuda_torch.so"
 _DEVICES = ("cpu", "cuda")
@@ -42,6 +42,10 @@ SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "hold": (None, [ctypes.c_int32, ctypes.c_int32, ctypes.c_int32]),
     "calls": (ctypes.c_int64, [ctypes.c_int32, ctypes.c_int32]),
     "raise": (None, [ctypes.py_object, ctypes.c_char_p]),
+    "screen": (
+        ctypes.c_int32,
+        [ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_int32, ctypes.c_void_p],
+    ),
     "has_counted": (ctypes.c_int32, [ctypes.c_int32]),
     "take_dropped": (ctypes.c_int64, [ctypes.c_int32]),
 }
@@ -99,6 +103,19 @@ def taken(operator: str, device: str) -> int:
     if isinstance(bridge, str) or operator not in bridge.numbers:
         return 0
     return int(bridge.calls(bridge.numbers[operator], _DEVICES.index(device)))
+
+
+def screen(ids: Any, extent: int) -> bool:
+    """Count the entries of an index on a GPU that name no row of `extent`, reading it once; False if nobody did.
+
+    A replay of a CUDA graph counts, too.
+    """
+    bridge = _found()
+    if isinstance(bridge, str) or ids.device.type != "cuda" or ids.dtype != torch.int64 or not ids.is_contiguous():
+        return False
+    with torch.cuda.device(ids.device):
+        stream = torch.cuda.current_stream().cuda_stream
+        return bool(bridge.screen(ids.data_ptr(), ids.numel(), extent, ids.device.index, stream))
 
 
 def take_dropped() -> dict[int, int]:

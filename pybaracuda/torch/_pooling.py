@@ -16,6 +16,7 @@ from ..fractional_max_pool import fractional_max_pool, fractional_max_pool_backw
 from ..max_pool import adaptive_max_pool, adaptive_max_pool_backward, max_pool, max_pool_backward
 from ..max_unpool import max_unpool
 from ._bad_indices import note
+from ._native import screen
 from ._route import CHANNELS_LAST, CPU_ALWAYS, FEW_ELEMENTS, SIXTEEN_BITS, of_floats, route
 from ._rows import in_range
 
@@ -341,7 +342,8 @@ def _enter_unpooling(axes: int) -> None:
         return of_floats(self) or ("" if in_range(indices, prod(output_size)) else "an index out of range")
 
     def forward(self: Any, indices: Any, output_size: Sequence[int], *sizes: Sequence[int]) -> Any:
-        note(indices, prod(output_size))
+        if not screen(indices, prod(output_size)):
+            note(indices, prod(output_size))
         output = max_unpool(self, indices, tuple(output_size), axes=axes)
         return _formed(output, self, axes) if self.device.type == "cpu" else output
 

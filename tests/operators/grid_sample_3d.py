@@ -72,7 +72,12 @@ def scratch_bounds(symbol: Symbol, backend: str, values: Mapping[str, Any]) -> t
     if backend == "cuda":
         voxels = values["n"] * ceil_div(d, 4) * ceil_div(h, 8) * ceil_div(w, 8) * 256
         chunks = ceil_div(values["c"], 64) if values["c"] > 64 and values["gradients"] == 0 else 0
-        return 1, values["n"] * samples * (68 + (24 if wide else 12) * chunks) + voxels + KIB
+        most = values["n"] * samples * (68 + (24 if wide else 12) * chunks) + voxels + KIB
+        if values["mode"] == 1:
+            by_voxels = values["n"] * (13 * samples + 8 * d * h * w) + 128 * max(values["n"] * samples, 65536) + KIB
+            # More than 31 bits count take the tiles.
+            return 1, max(most, by_voxels) if max(values["n"] * samples, voxels) > INT32_MAX else by_voxels
+        return 1, most
     return 1, (208 if wide else 152) * samples + 4 * d * h * w + KIB
 
 

@@ -4,8 +4,8 @@
 //
 //   forward path   calls                                                what happens
 //   zeros          without input                                        core/cuda_zeros.cuh
-//   blocks         planes of few elements, whose input may be read as   a block finds the winners of some planes, or of
-//                  often as they have blocks                            a part of one, in shared memory
+//   blocks         planes of few places, or of elements so few that     a block finds the winners of some planes, or of
+//                  their indices are read for each part of a plane      a part of one, in shared memory
 //   few winners    fewer than 2^31 elements of input                    all winners in the workspace, in 32 bits
 //   winners        all                                                  the same in 64 bits
 //
@@ -17,6 +17,7 @@
 
 #include "core/cuda_division.cuh"
 #include "core/cuda_launch.cuh"
+#include "core/cuda_shared.cuh"
 #include "core/cuda_zeros.cuh"
 #include "core/paths.h"
 #include "core/workspace.h"
@@ -26,15 +27,19 @@ namespace baracuda::max_unpool {
 namespace {
 
 constexpr int kThreads = 512;
-// Winners of a block: 48 KiB, of which four blocks fit into a multiprocessor.
-constexpr int64_t kWinners = 12288;
-// Elements of a plane whose places several blocks share: each of them reads all indices, from the L2 cache, which with
-// more elements costs more than winners in memory.
-constexpr int64_t kSharedInputs = 2 * kWinners;
+// Of a block whose winners leave room for one or two others on a multiprocessor.
+constexpr int kManyThreads = 1024;
+// Winners of a block: all devices have so much shared memory for it.
+constexpr int64_t kWinnerBytes = 64 * 1024;
+template <typename Winner>
+constexpr int64_t kWinners = kWinnerBytes / static_cast<int64_t>(sizeof(Winner));
+// Elements of a block that 16 bits number, from 1 on. A plane of no more may have several blocks, each of which reads
+// all of its indices, from the L2 cache. Of more, and so of more places, that costs more than winners in memory.
+constexpr int64_t kShortNumbers = UINT16_MAX;
 // Places of a block that has several planes, so that small calls have many blocks.
 constexpr int64_t kSharedPlaces = 4096;
 // Indices that a thread asks for before it looks at one.
-constexpr uint32_t kAsked = 8;
+constexpr int32_t kAsked = 8;
 
 // 16 bytes of output.
 template <typename T>
@@ -44,15 +49,22 @@ struct alignas(16) Vector {
   T lanes[kLanes<T>];
 };
 
+// Their winners, of which there are whole vectors.
+template <typename T, typename Winner>
+struct alignas(kLanes<T> * sizeof(Winner) < 16 ? kLanes<T> * sizeof(Winner) : 16) WinnersOf {
+  Winner lanes[kLanes<T>];
+};
+constexpr uint32_t kWholeVectors = 8;
+
 // What a block has: `planes` whole planes, or one part of `places` places of one plane.
 struct Blocks {
   int64_t planes, parts, places, count;
 
   explicit Blocks(const Problem& p) : planes(1), parts(1), places(p.plane_places), count(p.planes) {
     if (p.plane_places > kSharedPlaces) {
-      parts = ceil_div(p.plane_places, kWinners);
-      // Of whole vectors of any type, as kWinners is.
-      places = ceil_div(ceil_div(p.plane_places, parts), 8) * 8;
+      parts = ceil_div(p.plane_places, has_short_numbers(p) ? kWinners<uint16_t> : kWinners<uint32_t>);
+      // The most winners are whole vectors, too.
+      places = ceil_div(ceil_div(p.plane_places, parts), kWholeVectors) * kWholeVectors;
       parts = ceil_div(p.plane_places, places);
       count = p.planes * parts;
       return;
@@ -62,7 +74,24 @@ struct Blocks {
     if (planes * p.plane_inputs > kSharedPlaces * 4) planes = 1;
     count = ceil_div(p.planes, planes);
   }
+  // Several planes have fewer elements.
+  static bool has_short_numbers(const Problem& p) { return p.plane_inputs <= kShortNumbers; }
 };
+
+// Makes the winner of a place no less than a number.
+__device__ __forceinline__ void raise_winner(uint32_t* winners, uint32_t place, uint32_t number) {
+  atomicMax(winners + place, number);
+}
+__device__ __forceinline__ void raise_winner(uint16_t* winners, uint32_t place, uint32_t number) {
+  uint32_t* const pair = reinterpret_cast<uint32_t*>(winners) + place / 2;
+  const uint32_t shift = place % 2 * 16;
+  // Most pairs of neighbours have no winner yet.
+  for (uint32_t expected = 0;;) {
+    const uint32_t found = atomicCAS(pair, expected, (expected & ~(0xffffu << shift)) | number << shift);
+    if (found == expected || (found >> shift & 0xffffu) >= number) return;
+    expected = found;
+  }
+}
 
 template <typename Index>
 __device__ __forceinline__ int64_t quotient_of(int64_t number, int64_t divisor, const Divider& by) {
@@ -73,11 +102,12 @@ __device__ __forceinline__ int64_t quotient_of(int64_t number, int64_t divisor, 
   }
 }
 
-template <typename T>
-__global__ void __launch_bounds__(kThreads)
+template <typename T, typename Winner, int kBlockThreads>
+__global__ void __launch_bounds__(kBlockThreads)
     unpool_blocks(const __grid_constant__ Problem p, const __grid_constant__ ForwardBuffers<T> b,
                   const __grid_constant__ Blocks blocks, const __grid_constant__ Divider by_inputs) {
-  __shared__ __align__(16) uint32_t winners[kWinners];
+  constexpr uint32_t kZeroed = 16 / sizeof(Winner);
+  Winner* const winners = dynamic_shared<Winner>();
   for (int64_t block = blockIdx.x; block < blocks.count; block += gridDim.x) {
     const int64_t first_plane = block / blocks.parts * blocks.planes;
     const int64_t begin = block % blocks.parts * blocks.places;
@@ -85,38 +115,40 @@ __global__ void __launch_bounds__(kThreads)
     const uint32_t planes = static_cast<uint32_t>(rest_planes < blocks.planes ? rest_planes : blocks.planes);
     const uint32_t places = static_cast<uint32_t>(rest_places < blocks.places ? rest_places : blocks.places);
     const uint32_t all_places = planes * places;
-    for (uint32_t i = threadIdx.x * 4; i < all_places; i += kThreads * 4) {
+    const uint32_t zeroed = groups_of(all_places, kWholeVectors) * kWholeVectors;
+    for (uint32_t i = threadIdx.x * kZeroed; i < zeroed; i += kBlockThreads * kZeroed) {
       *reinterpret_cast<uint4*>(winners + i) = make_uint4(0, 0, 0, 0);
     }
     __syncthreads();
-    const T* const input = b.input + first_plane * p.plane_inputs;
-    const int64_t* const indices = b.indices + first_plane * p.plane_inputs;
+    const int64_t first_input = first_plane * p.plane_inputs;
+    const T* const input = b.input + first_input;
+    const int64_t* const indices = b.indices + first_input;
     const uint32_t count = planes * static_cast<uint32_t>(p.plane_inputs);
-    for (uint32_t first = threadIdx.x; first < count; first += kThreads * kAsked) {
-      uint64_t asked[kAsked];
+    // The last elements first: where many name one place, most of them find it taken.
+    for (int32_t left = static_cast<int32_t>(count - threadIdx.x); left > 0; left -= kBlockThreads * kAsked) {
+      const int64_t* const last = indices + (left - 1);
+      int64_t asked[kAsked];
 #pragma unroll
-      for (uint32_t k = 0; k < kAsked; ++k) {
-        const uint32_t i = first + k * kThreads;
+      for (int32_t k = 0; k < kAsked; ++k) asked[k] = k * kBlockThreads < left ? last[-k * kBlockThreads] : -1;
+#pragma unroll
+      for (int32_t k = 0; k < kAsked; ++k) {
         // A negative index is past every end.
-        asked[k] = i < count ? static_cast<uint64_t>(indices[i]) - static_cast<uint64_t>(begin) : UINT64_MAX;
-      }
-#pragma unroll
-      for (uint32_t k = 0; k < kAsked; ++k) {
-        if (asked[k] >= places) continue;
-        const uint32_t i = first + k * kThreads;
-        atomicMax(winners + by_inputs.divide(i) * places + static_cast<uint32_t>(asked[k]), i + 1);
+        const uint64_t place = static_cast<uint64_t>(asked[k]) - static_cast<uint64_t>(begin);
+        if (place >= places) continue;
+        const uint32_t number = static_cast<uint32_t>(left - k * kBlockThreads);
+        raise_winner(winners, by_inputs.divide(number - 1) * places + static_cast<uint32_t>(place), number);
       }
     }
     __syncthreads();
-    T* const output = b.output + first_plane * p.plane_places + begin;
+    T* const output = b.output + (first_plane * p.plane_places + begin);
     const bool has_vectors = reinterpret_cast<uintptr_t>(output) % 16 == 0;
-    for (uint32_t i = threadIdx.x * kLanes<T>; i < all_places; i += kThreads * kLanes<T>) {
+    for (uint32_t i = threadIdx.x * kLanes<T>; i < all_places; i += kBlockThreads * kLanes<T>) {
       // All of a vector's elements are on their way before one is stored.
       Vector<T> found;
+      const WinnersOf<T, Winner> own = *reinterpret_cast<const WinnersOf<T, Winner>*>(winners + i);
 #pragma unroll
       for (uint32_t lane = 0; lane < kLanes<T>; ++lane) {
-        const uint32_t winner = i + lane < all_places ? winners[i + lane] : 0;
-        found.lanes[lane] = winner > 0 ? input[winner - 1] : T{};
+        found.lanes[lane] = own.lanes[lane] > 0 ? input[static_cast<int64_t>(own.lanes[lane]) - 1] : T{};
       }
       if (has_vectors && i + kLanes<T> <= all_places) {
         *reinterpret_cast<Vector<T>*>(output + i) = found;
@@ -192,13 +224,33 @@ struct BlocksPath {
   const ForwardRequest<T>& call;
   bool can() const {
     const Problem& p = call.p;
-    return p.output_numel > 0 && p.plane_inputs <= (p.plane_places <= kWinners ? INT32_MAX : kSharedInputs);
+    return p.output_numel > 0 &&
+           p.plane_inputs <= (p.plane_places <= kWinners<uint32_t> ? INT32_MAX : kShortNumbers);
   }
   size_t bytes() const { return 0; }
   Status enqueue() const {
+    return Blocks::has_short_numbers(call.p) ? enqueue_winners<uint16_t>() : enqueue_winners<uint32_t>();
+  }
+
+ private:
+  template <typename Winner>
+  Status enqueue_winners() const {
     const Blocks blocks(call.p);
-    return launch_kernel("max_unpool kernel", unpool_blocks<T>, blocks_for(blocks.count, 1), kThreads, 0, call.stream,
-                         call.p, call.b, blocks, divider_of(call.p));
+    const size_t bytes = static_cast<size_t>(ceil_div(blocks.planes * blocks.places, kWholeVectors)) * kWholeVectors *
+                         sizeof(Winner);
+    return bytes > kWinnerBytes / 2 ? enqueue_blocks<Winner, kManyThreads>(blocks, bytes)
+                                    : enqueue_blocks<Winner, kThreads>(blocks, bytes);
+  }
+
+  template <typename Winner, int kBlockThreads>
+  Status enqueue_blocks(const Blocks& blocks, size_t bytes) const {
+    constexpr auto kKernel = unpool_blocks<T, Winner, kBlockThreads>;
+    const char* const name = "max_unpool kernel";
+    if constexpr (kBlockThreads == kManyThreads) BARACUDA_RETURN_IF_FAILED(allow_shared_bytes<kKernel>(name));
+    // Of one plane, every element's is the first.
+    const Divider by_inputs = blocks.planes == 1 ? Divider(INT32_MAX) : divider_of(call.p);
+    return launch_kernel(name, kKernel, blocks_for(blocks.count, 1), kBlockThreads, bytes, call.stream, call.p, call.b,
+                         blocks, by_inputs);
   }
 };
 

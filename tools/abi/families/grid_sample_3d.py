@@ -40,8 +40,9 @@ _SOURCE = (
 # At most; tests/test_workspace.py holds both libraries to it.
 _SCRATCH = (
     "On CUDA 68 bytes a sample and 1 a voxel, rounded up to tiles of 8 x 8 x 4, and for grad_grid of more than "
-    "64 channels 12 bytes (f64: 24) a sample for every 64. On the CPU 152 bytes a sample (f64: 208) and 4 a voxel "
-    "of one volume, and 1 KiB. Twice that where 32 bits do not count the taps of a volume's samples."
+    "64 channels 12 bytes (f64: 24) a sample for every 64. Mode nearest, where 31 bits count all samples and voxels: "
+    "13 bytes a sample, 8 a voxel, and 128 for each of at least 65,536 samples. On the CPU 152 bytes a sample (f64: "
+    "208) and 4 a voxel of one volume. And 1 KiB; twice that where 32 bits do not count the taps of a volume's samples."
 )
 
 ORDER = 25

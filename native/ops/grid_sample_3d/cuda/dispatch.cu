@@ -7,10 +7,12 @@
 //   backward path   calls                                                code
 //   zeros           no voxels or no samples, or slopes that are all 0    memsets
 //   slopes          the gradient to the grid alone                       samples.cuh
+//   nearest         nearest samples; 31 bits count them, and voxels      nearest.cuh
 //   tiles           32 bits count a volume's samples                     lists.cuh, tiles.cuh
 //   long tiles      all                                                  lists.cuh, tiles.cuh
 #include "core/cuda_paths.cuh"
 #include "core/cuda_zeros.cuh"
+#include "ops/grid_sample_3d/cuda/nearest.cuh"
 #include "ops/grid_sample_3d/cuda/samples.cuh"
 #include "ops/grid_sample_3d/cuda/tiles.cuh"
 
@@ -72,6 +74,84 @@ struct SlopesPath {
     return launch_kernel("grid_sample_3d_backward slope kernel", sum_slopes_alone<T>,
                          blocks_for(call.p.n * call.p.samples, kSampleThreads), kSampleThreads, 0, call.stream, call.p,
                          call.b);
+  }
+};
+
+// Nearest samples: the gradient to the grid is 0.
+template <typename T>
+struct NearestPath {
+  using Scratch = NearestStorage<T>;
+  static const char* name() { return "nearest"; }
+  const BackwardRequest<T>& call;
+  bool can() const {
+    const Problem& p = call.p;
+    if (p.rule.mode != Mode::kNearest || p.n * p.samples > INT32_MAX || p.n * p.voxels > INT32_MAX) return false;
+    const Laying<T> laying(p);
+    const int64_t laid = p.n * p.samples / kLaidSamples, summed = p.n * p.voxels / voxels_of(laying);
+    return (laid + summed + 2) * laying.channel_blocks <= INT32_MAX;
+  }
+  size_t bytes() const { return Scratch(call.p, nullptr).layout.bytes(); }
+
+  Status enqueue() const {
+    const Scratch s(call.p, call.workspace);
+    BARACUDA_RETURN_IF_FAILED(enqueue_zeros_early(s.lists.totals, s.lists.cleared_bytes, call.stream));
+    const int64_t step = int64_t{s.laying.channel_blocks} * s.laying.width();
+    for (int64_t from = 0; from < call.p.c; from += step) {
+      const int32_t channel = static_cast<int32_t>(from);
+      BARACUDA_RETURN_IF_FAILED(enqueue_preparation(s, channel));
+      if (channel == 0) BARACUDA_RETURN_IF_FAILED(enqueue_lists(s.lists));
+      if (call.p.c > 1) {
+        const Piece<T, kPiece<T>>* const laid = s.gradients;
+        BARACUDA_RETURN_IF_FAILED(enqueue_sums(s, channel, laid));
+      } else {
+        BARACUDA_RETURN_IF_FAILED(enqueue_sums(s, channel, reinterpret_cast<const Piece<T, 1>*>(call.b.grad_output)));
+      }
+    }
+    return Status::kOk;
+  }
+
+ private:
+  // Voxels of a block that adds.
+  static int32_t voxels_of(const Laying<T>& laying) { return kOwnedVoxels * kNearestThreads >> laying.pieces_shift; }
+
+  // Lays gradients out and, the first time, finds the samples' voxels.
+  Status enqueue_preparation(const Scratch& s, int32_t channel) const {
+    const uint32_t count_blocks = channel == 0 ? blocks_for(s.lists.samples, kNearestThreads) : 0;
+    const int64_t tasks = ceil_div(s.lists.samples, kLaidSamples);
+    const uint32_t laid = call.p.c > 1 ? blocks_for(tasks * s.laying.channel_blocks, 1) : 0;
+    return launch_early("grid_sample_3d_backward prepare kernel", prepare_nearest<T>, count_blocks + laid,
+                        kNearestThreads, 0, call.stream, call.p, call.b, channel, count_blocks, Divider(tasks), s);
+  }
+
+  // Each voxel's samples, ascending.
+  Status enqueue_lists(const NearestLists& s) const {
+    BARACUDA_RETURN_IF_FAILED(launch_early("grid_sample_3d_backward reserve kernel", reserve_nearest,
+                                           blocks_for(s.voxels, kReservedVoxels * kNearestThreads), kNearestThreads, 0,
+                                           call.stream, s));
+    BARACUDA_RETURN_IF_FAILED(launch_early("grid_sample_3d_backward list kernel", list_nearest,
+                                           blocks_for(s.samples, kNearestThreads), kNearestThreads, 0, call.stream,
+                                           s));
+    BARACUDA_RETURN_IF_FAILED(launch_early("grid_sample_3d_backward sort kernel", sort_nearest,
+                                           blocks_for(s.voxels, kNearestThreads), kNearestThreads, 0, call.stream, s));
+    if (!has_long_lists()) return Status::kOk;
+    return launch_early("grid_sample_3d_backward long sort kernel", sort_long_nearest,
+                        static_cast<uint32_t>(call.device.multiprocessors), grid_sample::kSortThreads<Number>, 0,
+                        call.stream, s);
+  }
+
+  bool has_long_lists() const { return call.p.samples > kWarpList; }
+
+  template <int kEach>
+  Status enqueue_sums(const Scratch& s, int32_t channel, const Piece<T, kEach>* gradients) const {
+    const char* const name = "grid_sample_3d_backward kernel";
+    const int64_t tasks = ceil_div(s.lists.voxels, voxels_of(s.laying));
+    BARACUDA_RETURN_IF_FAILED(launch_early(name, sum_nearest<T, kEach>, blocks_for(tasks * s.laying.channel_blocks, 1),
+                                           kNearestThreads, 0, call.stream, call.p, gradients, call.b.grad_input,
+                                           channel, s.laying.pieces_shift, Divider(tasks), s.lists));
+    if (!has_long_lists()) return Status::kOk;
+    return launch_early(name, sum_long_nearest<T, kEach>, 2 * static_cast<uint32_t>(call.device.multiprocessors),
+                        kNearestThreads, 0, call.stream, call.p, gradients, call.b.grad_input, channel,
+                        s.laying.pieces_shift, static_cast<uint32_t>(s.laying.channel_blocks), s.lists);
   }
 };
 
@@ -160,7 +240,7 @@ struct LongTilesPath : AnyTilesPath<T, unsigned long long> {
 };
 
 template <typename T>
-using BackwardPaths = Paths<ZerosPath<T>, SlopesPath<T>, TilesPath<T>, LongTilesPath<T>>;
+using BackwardPaths = Paths<ZerosPath<T>, SlopesPath<T>, NearestPath<T>, TilesPath<T>, LongTilesPath<T>>;
 
 template <typename T>
 Status run(const Problem& p, const BackwardBuffers<T>& b, void* workspace, Stream stream) {

@@ -196,11 +196,13 @@ __device__ __forceinline__ void add_bins(const int32_t* pixels, const T* grads, 
 // The least run of bits that holds all of a mask's.
 struct Run {
   int first, count;
-
-  __device__ explicit Run(uint32_t mask)
-      : first(mask == 0 ? 0 : __ffs(static_cast<int>(mask)) - 1),
-        count(mask == 0 ? 0 : 32 - __clz(static_cast<int>(mask)) - first) {}
 };
+
+__device__ __forceinline__ Run run_of(uint32_t mask) {
+  if (mask == 0) return {0, 0};
+  const int first = __ffs(static_cast<int>(mask)) - 1;
+  return {first, 32 - __clz(static_cast<int>(mask)) - first};
+}
 
 // Adds a box's bins to a warp's sums: `meeting` says which lanes' ranges meet the lane's part. Both parts of a warp walk
 // over equally many bins, so that lanes stay together; what it has too many of names no pixel of the part.
@@ -208,10 +210,10 @@ template <typename T>
 __device__ __forceinline__ void add_box(const Problem& p, const int32_t* pixels, const T* grads, uint32_t meeting,
                                         const TilePart<Compute<T>>& part, int of_part, unsigned char* memory) {
   constexpr uint32_t kMask = (1u << kMostAcross) - 1;
-  const Run rows(meeting & kMask), low(meeting >> kMostAcross & kMask);
+  const Run rows = run_of(meeting & kMask), low = run_of(meeting >> kMostAcross & kMask);
   Run columns = low;
   if constexpr (kParts == 2) {
-    const Run high(meeting >> (16 + kMostAcross) & kMask);
+    const Run high = run_of(meeting >> (16 + kMostAcross) & kMask);
     columns.count = max(low.count, high.count);
     columns.first = min(of_part == 0 ? low.first : high.first, p.pooled_w - columns.count);
   }

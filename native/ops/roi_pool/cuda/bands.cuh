@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// The backward's sums on CUDA: a warp owns a band of one plane's pixels, has their sums in shared memory, and walks the
-// bins that may send it something, in order; then the sums of the blocks of boxes are added, where there are several.
+// The backward's sums on CUDA by bands: a warp owns a band of one plane's pixels, has their sums in shared memory, and
+// walks the bins that may send it something, in order.
 #pragma once
 
 #include "core/cuda_division.cuh"
 #include "core/cuda_launch.cuh"
 #include "core/cuda_shared.cuh"
 #include "core/cuda_warp.cuh"
+#include "ops/roi_pool/cuda/blocks.cuh"
 #include "ops/roi_pool/cuda/bounds.cuh"
 
 namespace baracuda::roi_pool {
@@ -215,21 +216,6 @@ Status launch_bands(const Problem& p, const BackwardBuffers<T>& b, const Backwar
                        scratch.images, scratch.bounds, partials, jobs);
 }
 
-constexpr int kAddThreads = 256;
-
-// Every element's partial sums, ascending.
-template <typename T>
-__global__ void __launch_bounds__(kAddThreads)
-    add_blocks(int64_t numel, int64_t blocks, const Compute<T>* partials, T* grad_input) {
-  using C = Compute<T>;
-  for (int64_t i = grid_thread(); i < numel; i += grid_threads()) {
-    C total = C(0);
-#pragma unroll 4
-    for (int64_t block = 0; block < blocks; ++block) total = total + partials[block * numel + i];
-    grad_input[i] = narrow<T>(total);
-  }
-}
-
 template <typename T, typename Index>
 Status enqueue_bands(const Problem& p, const BackwardBuffers<T>& b, void* workspace, Stream stream) {
   using C = Compute<T>;
@@ -240,8 +226,7 @@ Status enqueue_bands(const Problem& p, const BackwardBuffers<T>& b, void* worksp
   const bool is_cut = p.blocks() > 1;
   BARACUDA_RETURN_IF_FAILED((launch_bands<T, Index>(p, b, scratch, is_cut ? scratch.partials : nullptr, stream)));
   if (!is_cut) return Status::kOk;
-  return launch_kernel("roi_pool_backward block kernel", add_blocks<T>, blocks_for(p.input_numel, kAddThreads),
-                       kAddThreads, 0, stream, p.input_numel, p.blocks(), scratch.partials, b.grad_input);
+  return enqueue_blocks(p, scratch.partials, b.grad_input, stream);
 }
 
 }  // namespace

@@ -7,12 +7,16 @@
 //
 //   backward path  calls                        code
 //   zeros          without bins                 core/cuda_zeros.cuh
+//   tiles          of 8 or more channels, an    ranges.cuh, then tiles.cuh
+//                  odd number of bins, at most
+//                  8 x 8
 //   bands of few   fewer than 2^31 bins         bounds.cuh, then bands.cuh, indices of 32 bits
 //   bands          all                          the same, indices of 64 bits
 #include "core/cuda_zeros.cuh"
 #include "core/paths.h"
 #include "ops/roi_pool/cuda/bands.cuh"
 #include "ops/roi_pool/cuda/forward.cuh"
+#include "ops/roi_pool/cuda/tiles.cuh"
 #include "ops/roi_pool/launch.h"
 
 namespace baracuda::roi_pool {
@@ -42,10 +46,26 @@ template <typename T>
 struct ZerosPath {
   static const char* name() { return "zeros"; }
   const BackwardRequest<T>& call;
-  bool can() const { return call.p.output_numel == 0; }
+  bool can() const { return call.p.output_numel == 0 || call.p.input_numel == 0; }
+  size_t bytes() const { return 0; }
   Status enqueue() const {
     return enqueue_zeros(call.b.grad_input, static_cast<size_t>(call.p.input_numel) * sizeof(T), call.stream);
   }
+};
+
+template <typename T>
+struct TilesPath {
+  static const char* name() { return "tiles"; }
+  const BackwardRequest<T>& call;
+  bool can() const {
+    const Problem& p = call.p;
+    // Of fewer channels most lanes would have none. An even number of bins would put those of several channels in one
+    // bank. Ranges have 16 bits an end, and boxes are counted with 31.
+    return p.c >= 8 && p.pooled_h <= kMostAcross && p.pooled_w <= kMostAcross && p.bins() % 2 == 1 && p.h < UINT16_MAX &&
+           p.w > 1 && p.w <= kMostWidth && channel_groups(p) * p.num_rois <= INT32_MAX;
+  }
+  size_t bytes() const { return TileScratch<Compute<T>>(call.p, nullptr).layout.bytes(); }
+  Status enqueue() const { return enqueue_tiles<T>(call.p, call.b, call.workspace, call.stream); }
 };
 
 template <typename T>
@@ -53,6 +73,7 @@ struct BandsOfFewPath {
   static const char* name() { return "bands of few"; }
   const BackwardRequest<T>& call;
   bool can() const { return call.p.output_numel <= INT32_MAX; }
+  size_t bytes() const { return BackwardScratch<Compute<T>>(call.p, nullptr).layout.bytes(); }
   Status enqueue() const { return enqueue_bands<T, uint32_t>(call.p, call.b, call.workspace, call.stream); }
 };
 
@@ -60,6 +81,7 @@ template <typename T>
 struct BandsPath {
   static const char* name() { return "bands"; }
   const BackwardRequest<T>& call;
+  size_t bytes() const { return BackwardScratch<Compute<T>>(call.p, nullptr).layout.bytes(); }
   Status enqueue() const { return enqueue_bands<T, int64_t>(call.p, call.b, call.workspace, call.stream); }
 };
 
@@ -69,8 +91,11 @@ Status run(const Problem& p, const ForwardBuffers<T>& b, void* workspace, Stream
 }
 
 template <typename T>
+using BackwardPaths = Paths<ZerosPath<T>, TilesPath<T>, BandsOfFewPath<T>, BandsPath<T>>;
+
+template <typename T>
 Status run(const Problem& p, const BackwardBuffers<T>& b, void* workspace, Stream stream) {
-  return Paths<ZerosPath<T>, BandsOfFewPath<T>, BandsPath<T>>::enqueue(BackwardRequest<T>{p, b, workspace, stream});
+  return BackwardPaths<T>::enqueue(BackwardRequest<T>{p, b, workspace, stream});
 }
 
 template <typename T>
@@ -80,8 +105,8 @@ size_t bytes_of(const Problem&, const ForwardBuffers<T>*) {
 
 template <typename T>
 size_t bytes_of(const Problem& p, const BackwardBuffers<T>*) {
-  const bool has_work = p.input_numel > 0 && p.output_numel > 0;
-  return has_work ? BackwardScratch<Compute<T>>(p, nullptr).layout.bytes() : 0;
+  const BackwardBuffers<T> none{};
+  return BackwardPaths<T>::choose(BackwardRequest<T>{p, none, nullptr}, [](const auto& path) { return path.bytes(); });
 }
 
 }  // namespace

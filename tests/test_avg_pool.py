@@ -256,7 +256,8 @@ def in_order(terms: Array, compute: Any) -> Any:
 @pytest.mark.parametrize(
     ("extents", "kernel", "stride"),
     [((4, 5, 9), (3, 2, 4), (1, 2, 3)), ((1, 1, 1400), (1, 1, 600), (1, 1, 7)), ((1, 300, 3), (1, 290, 2), (1, 1, 1)),
-     ((280, 1, 3), (270, 1, 2), (1, 1, 1)), ((1, 2, 5000), (1, 2, 4999), (1, 1, 1))],
+     ((280, 1, 3), (270, 1, 2), (1, 1, 1)), ((1, 2, 5000), (1, 2, 4999), (1, 1, 1)),
+     ((21, 25, 264), (3, 3, 3), (2, 2, 2))],
 )  # fmt: skip
 def test_sums_are_the_headers_to_the_bit(
     place: Place, dtype: Any, rng: np.random.Generator, extents: Any, kernel: Any, stride: Any
@@ -357,6 +358,18 @@ def test_volumes_of_strips(place: Place, dtype: Any, rng: np.random.Generator, e
         check(place, fixed_case(rng, dtype, extents, (kernel,) * 3, (stride,) * 3, (padding,) * 3))
     check(place, adaptive_case(rng, dtype, extents, (2, 2, 7)))
     check(place, adaptive_case(rng, dtype, extents, (1, 1, 1)))
+
+
+@pytest.mark.parametrize("extents", [(1, 5, 4), (1, 41, 260), (4, 9, 264), (13, 70, 28)])
+def test_halving_windows(place: Place, dtype: Any, rng: np.random.Generator, extents: tuple[int, int, int]) -> None:
+    """Windows of three elements at every second one, in one and in several tiles, along d those or single ones."""
+    for kernel, stride in (((3, 3, 3), (2, 2, 2)), ((1, 3, 3), (1, 2, 2))):
+        for padding in ((0, 0, 1), (kernel[0] // 2, 1, 0)):
+            if extents[0] + 2 * padding[0] < kernel[0]:
+                continue
+            check(place, fixed_case(rng, dtype, extents, kernel, stride, padding, (1, 2), ceil_mode=True))
+            options: dict[str, Any] = {"count_include_pad": False, "divisor_override": -7 if padding[2] else None}
+            check(place, fixed_case(rng, dtype, extents, kernel, stride, padding, (1, 2), **options))
 
 
 @pytest.mark.parametrize("rows", [7, 8, 33, 64])

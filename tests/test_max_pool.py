@@ -234,6 +234,25 @@ def test_sums_are_the_headers_to_the_bit(place: Place, dtype: Any, rng: np.rando
     assert_same_bits(backward(place, case, indices), sums.reshape(case.input.shape).astype(dtype))
 
 
+@pytest.mark.parametrize("extents", [(1, 1, 2100), (1, 70, 65), (7, 30, 530)])
+def test_sums_of_several_tiles_are_the_headers_to_the_bit(
+    place: Place, dtype: Any, rng: np.random.Generator, extents: tuple[int, int, int]
+) -> None:
+    """Of planes that a block has a part of, and windows that name elements of its neighbours."""
+    case = fixed_case(rng, dtype, extents, (3, 3, 3), (2, 2, 2), (1, 1, 1), images=(1, 2))
+    compute = coordinate_dtype(dtype).type
+    indices = np.zeros(case.grad_output.shape, np.int64)
+    for axis, (extent, windows) in enumerate(zip(extents, axes_of(case), strict=True)):
+        shape = [-1 if a == axis else 1 for a in range(3)]
+        first, end = (np.array([window[at] for window in windows]).reshape(shape) for at in (0, -1))
+        indices = indices * extent + rng.integers(first, end + 1, indices.shape)
+    sums = np.zeros((2, np.prod(extents)), compute)
+    for plane in range(2):
+        named, terms = indices[0, plane].ravel(), case.grad_output[0, plane].ravel().astype(compute)
+        np.add.at(sums[plane], named, terms)
+    assert_same_bits(backward(place, case, indices), sums.reshape(case.input.shape).astype(dtype))
+
+
 def test_bad_indices_contribute_nothing(place: Place, dtype: Any, rng: np.random.Generator) -> None:
     case = fixed_case(rng, dtype, (4, 5, 8), (2, 3, 2), (2, 1, 2), (1, 1, 0))
     good = forward(place, case)[1]

@@ -90,10 +90,10 @@ def mean_backward(width: int, kernel: int = 2) -> Make:
     return lambda place: pybaracuda.avg_pool_backward(place(ones(1, 1, bins)), (1, 1, width), kernel)
 
 
-def max_backward(width: int) -> Make:
-    bins = (1, 1, width // 2)
+def max_backward(width: int, kernel: int = 2, stride: int = 2) -> Make:
+    bins = (1, 1, max((width - kernel) // stride + 1, 0))
     return lambda place: pybaracuda.max_pool_backward(
-        place(ones(*bins)), place(np.zeros(bins, np.int64)), (1, 1, width), 2
+        place(ones(*bins)), place(np.zeros(bins, np.int64)), (1, 1, width), kernel, stride
     )
 
 
@@ -102,10 +102,10 @@ def placed(width: int, bins: int) -> Make:
     return lambda place: pybaracuda.fractional_max_pool(place(ones(1, 1, 4, width)), 2, (2, bins), place(samples))
 
 
-def placed_backward(width: int, bins: int) -> Make:
+def placed_backward(width: int, bins: int, kernel: int = 2) -> Make:
     shape = (1, 1, 2, bins)
     return lambda place: pybaracuda.fractional_max_pool_backward(
-        place(ones(*shape)), place(np.zeros(shape, np.int64)), (1, 1, 4, width), 2
+        place(ones(*shape)), place(np.zeros(shape, np.int64)), (1, 1, 4, width), (2, kernel)
     )
 
 
@@ -236,15 +236,24 @@ CUDA = {
     "avg_pool_backward": (mean_backward(8), "strips"),
     "avg_pool_backward, odd rows": (mean_backward(9), "rows"),
     "avg_pool_backward, one window": (mean_backward(8, 8), "single windows"),
+    "avg_pool_backward, three by two": (
+        lambda place: pybaracuda.avg_pool_backward(place(ones(1, 1, 2, 3)), (1, 1, 5, 8), 3, 2),
+        "halving",
+    ),
     "max_pool": (lambda place: pybaracuda.max_pool(place(ones(1, 2, 4, 6)), 2), "small windows"),
     "max_pool, wider windows": (lambda place: pybaracuda.max_pool(place(ones(1, 1, 8)), 4), "few windows"),
     "adaptive_max_pool": (lambda place: pybaracuda.adaptive_max_pool(place(ones(1, 16, 16)), 2), "tall windows"),
-    "max_pool_backward": (max_backward(8), "strips"),
-    "max_pool_backward, odd rows": (max_backward(9), "few elements"),
+    "max_pool_backward": (max_backward(8), "tiles"),
+    "max_pool_backward, odd rows": (max_backward(9), "tiles"),
+    "max_pool_backward, windows everywhere": (max_backward(8, 3, 1), "strips"),
+    "max_pool_backward, wide windows everywhere": (max_backward(32, 9, 1), "vectors"),
+    "max_pool_backward, odd rows of them": (max_backward(33, 9, 1), "few elements"),
     "max_pool_backward, no windows": (max_backward(1), "zeros"),
     "fractional_max_pool": (placed(16, 8), "few windows"),
-    "fractional_max_pool_backward": (placed_backward(16, 8), "vectors"),
-    "fractional_max_pool_backward, odd rows": (placed_backward(17, 8), "few elements"),
+    "fractional_max_pool_backward": (placed_backward(16, 8), "tiles"),
+    "fractional_max_pool_backward, odd rows": (placed_backward(17, 8), "tiles"),
+    "fractional_max_pool_backward, wide windows": (placed_backward(64, 25, 40), "vectors"),
+    "fractional_max_pool_backward, odd rows of them": (placed_backward(65, 26, 40), "few elements"),
     "fractional_max_pool_backward, no windows": (placed_backward(16, 0), "zeros"),
     "max_unpool": (unpooled(100, 200), "blocks"),
     "max_unpool, large planes": (unpooled(100, 200_000), "blocks"),

@@ -7,9 +7,11 @@
 //
 //   backward path  calls                                               what happens
 //   zeros          without windows                                     core/cuda_zeros.cuh
-//   vectors        fewer than 2^31 of both, extents and windows that   16 bytes of grad_input a thread, which looks at
-//                  multiply to that on every axis, rows of grad_input  all windows that may hold one of their elements
-//                  of whole vectors of 16 bytes
+//   tiles          fewer than 2^31 of both, extents and windows that   max_pool/cuda/tiles.cuh, a block a box of
+//                  multiply to that on every axis, at most 32 windows  elements
+//                  that may hold an element
+//   vectors        the same but for the last, rows of grad_input of    16 bytes of grad_input a thread, which looks at
+//                  whole vectors of 16 bytes                           all windows that may hold one of their elements
 //   few elements   the same but for the vectors                        the same with an element a thread
 //   elements       all                                                 the same, numbered in 64 bits
 #include <type_traits>
@@ -20,6 +22,7 @@
 #include "ops/fractional_max_pool/launch.h"
 #include "ops/fractional_max_pool/math.h"
 #include "ops/max_pool/cuda/places.cuh"
+#include "ops/max_pool/cuda/tiles.cuh"
 #include "ops/max_pool/math.h"
 
 namespace baracuda::fractional_max_pool {
@@ -177,6 +180,38 @@ struct ZerosPath {
   }
 };
 
+// As tiles ask, in numbers of 32 bits.
+struct TileAxis {
+  Spans spans;
+
+  BARACUDA_HD Range with(int32_t element) const { return spans.with<int32_t>(element); }
+  BARACUDA_HD Range of(int32_t window) const { return spans.of<int32_t>(window); }
+};
+
+template <typename T>
+struct TilesPath {
+  static const char* name() { return "tiles"; }
+  const BackwardRequest<T>& call;
+  const Gathering gathering;
+  const TileShape shape;
+
+  explicit TilesPath(const BackwardRequest<T>& request)
+      : call(request), gathering(request.p), shape(tiles()) {}
+  bool can() const { return shape.blocks > 0; }
+  Status enqueue() const {
+    const TileAxis axes[] = {{gathering.d}, {gathering.h}, {gathering.w}};
+    return max_pool::enqueue_tiles<T>("fractional_max_pool_backward tile kernel", shape, axes, call.b, call.stream);
+  }
+
+ private:
+  TileShape tiles() const {
+    if (!is_few(call.p) || !gathering.is_small()) return {};
+    const Spans axes[] = {gathering.d, gathering.h, gathering.w};
+    const auto most = [](const Spans& axis, int64_t count) { return axis.most_with(count); };
+    return max_pool::choose_sum_tiles(axes, call.p.planes, call.b.grad_input, most);
+  }
+};
+
 template <typename T>
 struct VectorsPath {
   static const char* name() { return "vectors"; }
@@ -210,7 +245,7 @@ Status run(const Problem& p, const ForwardBuffers<T>& b, void* workspace, Stream
 
 template <typename T>
 Status run(const Problem& p, const BackwardBuffers<T>& b, void* workspace, Stream stream) {
-  return Paths<ZerosPath<T>, VectorsPath<T>, FewElementsPath<T>, ElementsPath<T>>::enqueue(
+  return Paths<ZerosPath<T>, TilesPath<T>, VectorsPath<T>, FewElementsPath<T>, ElementsPath<T>>::enqueue(
       BackwardRequest<T>{p, b, workspace, stream});
 }
 

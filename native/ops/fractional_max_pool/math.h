@@ -104,6 +104,14 @@ struct Spans : Axis {
     return {static_cast<int32_t>(first), static_cast<int32_t>(end < bins ? end : bins)};
   }
 
+  // At least as many windows as with() has of `count` neighbouring elements: its two quotients' numbers are this far
+  // apart.
+  int64_t most_with(int64_t count) const {
+    if (bins == 1) return 1;
+    const int64_t slack = extent - kernel, gaps = bins - 1;
+    return at_most(ceil_div((kernel + count) * gaps + 2 * reach, slack), bins);
+  }
+
  private:
   BARACUDA_HD static int32_t quotient(const Divider& by, int32_t number) {
     return static_cast<int32_t>(by.divide(static_cast<uint32_t>(number)));

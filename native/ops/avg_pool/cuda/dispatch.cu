@@ -12,6 +12,9 @@
 //   backward path    calls                                                code
 //   zeros            nothing to read                                      core/cuda_zeros.cuh
 //   single windows   as rows, one window for a plane and all of it        single_windows.cuh
+//   halving          as rows, windows of three elements that begin at   halving.cuh, quotients in shared memory
+//                    every second one along h and w, along d those or
+//                    single ones; rows of grad_input of whole vectors
 //   strips           as rows, with rows of grad_input of whole vectors    strips.cuh, 16 bytes a thread
 //                    of 16 bytes, and windows that are not too dense
 //   rows             fewer than 2^31 elements, lists of at most 256       rows.cuh
@@ -19,6 +22,7 @@
 #include "core/cuda_zeros.cuh"
 #include "core/paths.h"
 #include "ops/avg_pool/cuda/elements.cuh"
+#include "ops/avg_pool/cuda/halving.cuh"
 #include "ops/avg_pool/cuda/rows.cuh"
 #include "ops/avg_pool/cuda/single_windows.cuh"
 #include "ops/avg_pool/cuda/small_windows.cuh"
@@ -74,6 +78,14 @@ struct SingleWindowsPath {
 };
 
 template <typename T>
+struct HalvingPath {
+  static const char* name() { return "halving"; }
+  const Request<Problem, BackwardBuffers<T>>& call;
+  bool can() const { return is_few<BackwardBuffers<T>>(call.p) && has_halving(call.p, call.b); }
+  Status enqueue() const { return enqueue_halving(call.p, call.b, call.stream); }
+};
+
+template <typename T>
 struct StripsPath {
   static const char* name() { return "strips"; }
   const Request<Problem, BackwardBuffers<T>>& call;
@@ -109,7 +121,8 @@ Status run(const Problem& p, const ForwardBuffers<T>& b, void* workspace, Stream
 template <typename T>
 Status run(const Problem& p, const BackwardBuffers<T>& b, void* workspace, Stream stream) {
   using Buffers = BackwardBuffers<T>;
-  using All = Paths<ZerosPath<Buffers>, SingleWindowsPath<T>, StripsPath<T>, RowsPath<Buffers>, ElementsPath<Buffers>>;
+  using All = Paths<ZerosPath<Buffers>, SingleWindowsPath<T>, HalvingPath<T>, StripsPath<T>, RowsPath<Buffers>,
+                    ElementsPath<Buffers>>;
   return All::enqueue(Request<Problem, Buffers>{p, b, workspace, stream});
 }
 

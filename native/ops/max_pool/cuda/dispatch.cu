@@ -11,6 +11,8 @@
 //
 //   backward path   calls                                                 code
 //   zeros           without windows                                       core/cuda_zeros.cuh
+//   tiles           fewer than 2^31 of both, at least two elements for    tiles.cuh, a block a box of elements
+//                   each window and few windows for each element
 //   strips          as vectors, with windows that are not too dense       strips.cuh, 16 bytes a thread in several rows
 //   vectors         fewer than 2^31 of both, rows of grad_input of whole  backward.cuh, 16 bytes a thread
 //                   vectors of 16 bytes
@@ -23,6 +25,7 @@
 #include "ops/max_pool/cuda/small_windows.cuh"
 #include "ops/max_pool/cuda/strips.cuh"
 #include "ops/max_pool/cuda/tall_windows.cuh"
+#include "ops/max_pool/cuda/tiles.cuh"
 #include "ops/max_pool/launch.h"
 
 namespace baracuda::max_pool {
@@ -76,6 +79,40 @@ struct ZerosPath {
   }
 };
 
+// Where windows are as many as elements, strips, which read each of them several times, do less for it.
+template <typename T>
+TileShape tiles_of(const BackwardRequest<T>& call) {
+  const Problem& p = call.p;
+  const bool has_all_rules = has_rules(p.axes[0]) && has_rules(p.axes[1]) && has_rules(p.axes[2]);
+  if (!is_few(p) || !has_all_rules || 2 * p.plane_bins > p.plane_numel) return {};
+  return choose_sum_tiles(p.axes, p.planes, call.b.grad_input, most_windows);
+}
+
+// As tiles ask.
+struct TileAxis {
+  PoolRule windows, elements;
+
+  TileAxis() = default;
+  explicit TileAxis(const PoolAxis& axis) : windows(rule_of_windows(axis)), elements(rule_of_elements(axis)) {}
+  BARACUDA_HD PoolRange with(int32_t element) const { return windows(element); }
+  BARACUDA_HD PoolRange of(int32_t window) const { return elements(window); }
+};
+
+template <typename T>
+struct TilesPath {
+  static const char* name() { return "tiles"; }
+  const BackwardRequest<T>& call;
+  const TileShape shape;
+
+  explicit TilesPath(const BackwardRequest<T>& request) : call(request), shape(tiles_of(request)) {}
+  bool can() const { return shape.blocks > 0; }
+  Status enqueue() const {
+    const PoolAxis* const axes = call.p.axes;
+    const TileAxis tile_axes[] = {TileAxis(axes[0]), TileAxis(axes[1]), TileAxis(axes[2])};
+    return enqueue_tiles<T>("max_pool_backward tile kernel", shape, tile_axes, call.b, call.stream);
+  }
+};
+
 template <typename T>
 struct StripsPath {
   static const char* name() { return "strips"; }
@@ -118,8 +155,8 @@ Status run(const Problem& p, const ForwardBuffers<T>& b, void* workspace, Stream
 
 template <typename T>
 Status run(const Problem& p, const BackwardBuffers<T>& b, void* workspace, Stream stream) {
-  return Paths<ZerosPath<T>, StripsPath<T>, VectorsPath<T>, FewElementsPath<T>, ElementsPath<T>>::enqueue(
-      BackwardRequest<T>{p, b, workspace, stream});
+  using All = Paths<ZerosPath<T>, TilesPath<T>, StripsPath<T>, VectorsPath<T>, FewElementsPath<T>, ElementsPath<T>>;
+  return All::enqueue(BackwardRequest<T>{p, b, workspace, stream});
 }
 
 template <class Buffers>

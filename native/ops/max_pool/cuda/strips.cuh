@@ -79,9 +79,9 @@ Status enqueue_strips(const Problem& p, const BackwardBuffers<T>& b, Stream stre
                           slab,
                           static_cast<uint32_t>(p.axes[0].bins) * slab,
                           static_cast<uint32_t>(p.axes[0].extent) * static_cast<uint32_t>(p.axes[1].extent)};
-  const bool has_few = most_strip_columns(p.axes[2], kStripLanes<T>) <= kFewStripColumns<T>;
-  auto* const kernel = has_few ? add_strips<T, kFewStripColumns<T>> : add_strips<T, kManyStripColumns<T>>;
-  return launch_kernel("max_pool_backward strip kernel", kernel, shape.blocks(), kStripThreads, 0, stream, call);
+  // Those of fewer columns are mostly done by tiles.
+  return launch_kernel("max_pool_backward strip kernel", add_strips<T, kManyStripColumns<T>>, shape.blocks(),
+                       kStripThreads, 0, stream, call);
 }
 
 }  // namespace

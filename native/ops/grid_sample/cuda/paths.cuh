@@ -78,22 +78,27 @@ bool asks_for_slopes(const BackwardRequest<T, P>& call) {
 }
 
 // The kernels for the gradient to the input alone, which a plain problem never asks for: it has no such kernels.
-template <typename T, int kCapacity, class P>
-constexpr auto sum_without = sum_tiles<T, kCapacity, kHasBoth<P>, P>;
 template <typename T, class P>
-constexpr auto sum_sparse_without = sum_sparse<T, kUsualCapacity, kHasBoth<P>, P>;
+constexpr auto sum_without = sum_tiles<T, kHasBoth<P>, P>;
+template <typename T, class P>
+constexpr auto sum_sparse_without = sum_sparse<T, kHasBoth<P>, P>;
 
 // Blocks per multiprocessor of the crowded tiles' kernels, which stride over work that only the device knows, mostly
 // none.
 constexpr int kCrowdedBlocks = 4;
 
-// Counts and lists each tile's samples.
+// Blocks per multiprocessor that lay gradients beside those that list samples: with sixteen loads a thread they fill the
+// memory's ways.
+constexpr int kLayingBlocks = 2;
+
+// Counts and lists each tile's samples; the first `laying` blocks lay the gradients.
 template <typename T, typename Index, class P, class Kernel>
 Status enqueue_bins(const BackwardRequest<T, P>& call, const TileGrid& tiles, const Storage<Compute<T>, Index>& s,
-                    Kernel* bin) {
+                    Kernel* bin, uint32_t laying) {
   BARACUDA_RETURN_IF_FAILED(enqueue_zeros_early(s.totals, s.cleared_bytes, call.stream));
-  return launch_early("grid_sample_backward bin kernel", bin, blocks_for(call.p.n * call.p.samples, kBinThreads),
-                      kBinThreads, 0, call.stream, call.p, tiles, call.b, s);
+  const uint32_t blocks = blocks_for(call.p.n * call.p.samples, kBinThreads);
+  return launch_early("grid_sample_backward bin kernel", bin, laying + static_cast<uint32_t>(at_most(blocks, INT32_MAX - laying)),
+                      kBinThreads, 0, call.stream, call.p, tiles, call.b, s, laying);
 }
 
 // The crowded tiles. Where there is none these launches end at once.
@@ -147,16 +152,19 @@ struct StagedPath {
   using Scratch = Storage<Compute<T>, uint32_t>;
   const BackwardRequest<T, P>& call;
 
-  size_t bytes() const { return Scratch(call.p, nullptr).bytes; }
+  Scratch scratch() const {
+    return Scratch(call.p, Sums::kMayLay ? laid_bytes(call.p, sizeof(T)) : 0, call.workspace);
+  }
+  size_t bytes() const { return scratch().bytes; }
   Status enqueue() const {
-    const Scratch s(call.p, call.workspace);
+    const Scratch s = scratch();
     const TileGrid tiles(call.p);
     const bool binned = Sums::kSlopesAreBinned && asks_for_slopes(call);
-    BARACUDA_RETURN_IF_FAILED(enqueue_bins<T>(call, tiles, s, binned ? bin_samples<T, uint32_t, true, true, P>
-                                                                     : bin_samples<T, uint32_t, true, false, P>));
-    BARACUDA_RETURN_IF_FAILED(s.capacity == kUsualCapacity
-                                  ? Sums::template enqueue_sums<kUsualCapacity>(call, tiles, s)
-                                  : Sums::template enqueue_sums<kLargeCapacity<Compute<T>>>(call, tiles, s));
+    const uint32_t laying = s.laid == nullptr ? 0 : kLayingBlocks * static_cast<uint32_t>(call.device.multiprocessors);
+    constexpr auto bin = bin_samples<T, uint32_t, true, false, Sums::kMayLay, P>;
+    constexpr auto bin_with_slopes = bin_samples<T, uint32_t, true, Sums::kSlopesAreBinned, Sums::kMayLay, P>;
+    BARACUDA_RETURN_IF_FAILED(enqueue_bins<T>(call, tiles, s, binned ? bin_with_slopes : bin, laying));
+    BARACUDA_RETURN_IF_FAILED(Sums::enqueue_sums(call, tiles, s));
     return enqueue_crowded<T>(call, tiles, s);
   }
 };
@@ -164,27 +172,27 @@ struct StagedPath {
 template <typename T, class P>
 struct NarrowPath : StagedPath<T, P, NarrowPath<T, P>> {
   static const char* name() { return "narrow tiles"; }
-  static constexpr bool kSlopesAreBinned = true;
+  static constexpr bool kSlopesAreBinned = true, kMayLay = false;
   bool can() const { return fits_staging(this->call.p) && is_narrow(this->call.p); }
 
-  template <int kCapacity>
   static Status enqueue_sums(const BackwardRequest<T, P>& call, const TileGrid& tiles,
                              const Storage<Compute<T>, uint32_t>& s) {
-    return launch_early("grid_sample_backward narrow kernel", sum_narrow<T, kCapacity, P>,
-                        static_cast<uint32_t>(tiles.total), kNarrowThreads, 0, call.stream, call.p, tiles, call.b, s);
+    const auto kernel = s.capacity == kUsualCapacity ? sum_narrow<T, kUsualCapacity, P>
+                                                     : sum_narrow<T, kLargeCapacity<Compute<T>>, P>;
+    return launch_early("grid_sample_backward narrow kernel", kernel,
+                        static_cast<uint32_t>(staged_blocks(call.p, tiles)), kNarrowThreads, 0, call.stream, call.p, tiles, call.b, s);
   }
 };
 
 template <typename T, class P>
 struct TilesPath : StagedPath<T, P, TilesPath<T, P>> {
   static const char* name() { return "tiles"; }
-  static constexpr bool kSlopesAreBinned = false;
+  static constexpr bool kSlopesAreBinned = false, kMayLay = true;
   bool can() const { return fits_staging(this->call.p); }
 
-  template <int kCapacity>
   static Status enqueue_sums(const BackwardRequest<T, P>& call, const TileGrid& tiles,
                              const Storage<Compute<T>, uint32_t>& s) {
-    const auto kernel = asks_for_slopes(call) ? sum_tiles<T, kCapacity, true, P> : sum_without<T, kCapacity, P>;
+    const auto kernel = asks_for_slopes(call) ? sum_tiles<T, true, P> : sum_without<T, P>;
     return launch_early("grid_sample_backward kernel", kernel,
                         static_cast<uint32_t>(staged_blocks(call.p, tiles)), kTileThreads, 0, call.stream, call.p,
                         tiles, call.b, s);
@@ -194,16 +202,12 @@ struct TilesPath : StagedPath<T, P, TilesPath<T, P>> {
 template <typename T, class P>
 struct SparsePath : StagedPath<T, P, SparsePath<T, P>> {
   static const char* name() { return "sparse tiles"; }
-  static constexpr bool kSlopesAreBinned = false;
-  bool can() const {
-    return fits_staging(this->call.p) && is_sparse(this->call.p) &&
-           capacity_of<Compute<T>>(this->call.p) == kUsualCapacity;
-  }
+  static constexpr bool kSlopesAreBinned = false, kMayLay = false;
+  bool can() const { return fits_staging(this->call.p) && is_sparse(this->call.p); }
 
-  template <int kCapacity>
   static Status enqueue_sums(const BackwardRequest<T, P>& call, const TileGrid& tiles,
                              const Storage<Compute<T>, uint32_t>& s) {
-    const auto kernel = asks_for_slopes(call) ? sum_sparse<T, kUsualCapacity, true, P> : sum_sparse_without<T, P>;
+    const auto kernel = asks_for_slopes(call) ? sum_sparse<T, true, P> : sum_sparse_without<T, P>;
     return launch_early("grid_sample_backward kernel", kernel,
                         static_cast<uint32_t>(staged_blocks(call.p, tiles)), kTileThreads, 0, call.stream, call.p,
                         tiles, call.b, s);
@@ -217,14 +221,14 @@ struct CrowdedPath {
   static const char* name() { return "crowded tiles"; }
   const BackwardRequest<T, P>& call;
 
-  size_t bytes() const { return Scratch(call.p, nullptr).bytes; }
+  size_t bytes() const { return Scratch(call.p, 0, nullptr).bytes; }
   Status enqueue() const {
-    const Scratch s(call.p, call.workspace);
+    const Scratch s(call.p, 0, call.workspace);
     const TileGrid tiles(call.p);
-    BARACUDA_RETURN_IF_FAILED(
-        enqueue_bins<T>(call, tiles, s, is_narrow(call.p) && asks_for_slopes(call)
-                                            ? bin_samples<T, unsigned long long, false, true, P>
-                                            : bin_samples<T, unsigned long long, false, false, P>));
+    const auto bin = is_narrow(call.p) && asks_for_slopes(call)
+                         ? bin_samples<T, unsigned long long, false, true, false, P>
+                         : bin_samples<T, unsigned long long, false, false, false, P>;
+    BARACUDA_RETURN_IF_FAILED(enqueue_bins<T>(call, tiles, s, bin, 0));
     BARACUDA_RETURN_IF_FAILED(launch_early("grid_sample_backward reserve kernel",
                                            reserve_lists<Compute<T>, unsigned long long>,
                                            blocks_for(tiles.total, kReserveThreads), kReserveThreads, 0, call.stream,

@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// The backward's first step on CUDA: which samples reach which tile of pixels. A tile's list is filled by integer
-// atomics in an order that changes from run to run and is undone by sorting.
+// The backward's first step on CUDA: which samples reach which tile of pixels, and, beside it, gradients of scattered
+// samples side by side. A tile's list is filled by integer atomics in an order that changes from run to run and is undone
+// by sorting.
 #pragma once
 
 #include <type_traits>
 
 #include "core/cuda_launch.cuh"
 #include "core/cuda_warp.cuh"
+#include "ops/grid_sample/cuda/backward/laying.cuh"
+#include "ops/grid_sample/cuda/backward/parts.cuh"
 #include "ops/grid_sample/cuda/backward/slopes.cuh"
 #include "ops/grid_sample/cuda/backward/tiling.cuh"
 
@@ -30,18 +33,23 @@ __device__ Index append(Tile tile, TileRecord<Index>* records, Index TileRecord<
   return __shfl_sync(kFullWarp, base, head) + (lane - head);
 }
 
-constexpr int kBinThreads = 256;
-
 // Stages every sample with its tiles as far as there is room, or, without kStages, only counts. Writes the gradients of
-// samples that have no tap, where they are asked for; with kSlopes, for narrow images, every sample's.
-template <typename T, typename Index, bool kStages, bool kSlopes, class P>
-__global__ void __launch_bounds__(kBinThreads, kSlopes && sizeof(Compute<T>) == 8 ? 2 : 4)
-    bin_samples(P p, TileGrid tiles, BackwardBuffers<T> b, Storage<Compute<T>, Index> s) {
+// samples that have no tap, where they are asked for; with kSlopes, for narrow images, every sample's. With kLays the
+// first `laying` blocks lay the gradients where that pays.
+template <typename T, typename Index, bool kStages, bool kSlopes, bool kLays, class P>
+__global__ void __launch_bounds__(kBinThreads, !kSlopes ? (sizeof(Compute<T>) == 8 ? 4 : 6) : sizeof(Compute<T>) == 8 ? 2 : 4)
+    bin_samples(P p, TileGrid tiles, BackwardBuffers<T> b, Storage<Compute<T>, Index> s, uint32_t laying) {
   using C = Compute<T>;
   using Tile = std::conditional_t<kStages, int32_t, int64_t>;
   const int64_t total = p.n * p.samples;
   let_kernel_after_start();
-  for (int64_t base = static_cast<int64_t>(blockIdx.x) * kBinThreads; base < total; base += grid_threads()) {
+  if constexpr (kLays) {
+    if (blockIdx.x < laying) {
+      return lay_gradients(p, tiles, b, static_cast<StepValues<T>*>(s.laid), laying, s.totals);
+    }
+  }
+  const int64_t stride = static_cast<int64_t>(gridDim.x - laying) * kBinThreads;
+  for (int64_t base = static_cast<int64_t>(blockIdx.x - laying) * kBinThreads; base < total; base += stride) {
     const int64_t i = base + threadIdx.x;
     TouchedTiles<Tile> touched;
     Index sample = 0;
@@ -63,8 +71,9 @@ __global__ void __launch_bounds__(kBinThreads, kSlopes && sizeof(Compute<T>) == 
       if (!__any_sync(kFullWarp, tile >= 0)) continue;
       const Index slot = append(tile, s.records, &TileRecord<Index>::count);
       if constexpr (kStages) {
-        if (tile >= 0 && slot < s.capacity) {
-          s.staged[static_cast<int64_t>(tile) * s.capacity + slot] = k == 0 ? sample | kHome<Index> : sample;
+        if (tile >= 0 && slot < kListed) {
+          s.staged[static_cast<int64_t>(tile) * kListed + slot] = k == 0 ? sample | kHome<Index> : sample;
+          note_parts(s, tile, slot);
         }
       }
     }

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// The backward to images of few channels on CUDA: a block owns a tile and sums each pixel at once from a table of its
-// contributions. The gradients to the samples' positions were written before.
+// The backward to images of few channels on CUDA: a block owns a tile, or a part of one, and sums each pixel at once from
+// a table of its contributions. The gradients to the samples' positions were written before.
 #pragma once
 
 #include "core/cuda_launch.cuh"
 #include "core/integer_math.h"
+#include "ops/grid_sample/cuda/backward/items.cuh"
 #include "ops/grid_sample/cuda/backward/order.cuh"
+#include "ops/grid_sample/cuda/backward/parts.cuh"
 #include "ops/grid_sample/cuda/backward/reserve.cuh"
 
 namespace baracuda::grid_sample {
@@ -101,32 +103,39 @@ __device__ __forceinline__ void sort_halves(uint32_t (&keys)[kTabled]) {
   }
 }
 
-// The gradient to the input, for the tiles that are not crowded; reserves the lists of those that are. A block takes
-// one tile.
+// Sums a tile or a part of one.
 template <typename T, int kCapacity, class P>
-__global__ void __launch_bounds__(kNarrowThreads)
-    sum_narrow(P p, TileGrid tiles, BackwardBuffers<T> b, Storage<Compute<T>, uint32_t> s) {
+__device__ void sum_narrow_tile(const P& p, const TileGrid& tiles, const TileWork& work, const BackwardBuffers<T>& b,
+                                const Storage<Compute<T>, uint32_t>& s, NarrowShared<Compute<T>, kCapacity>& shared) {
   using C = Compute<T>;
   constexpr int kListRounds = groups_of(kCapacity, kNarrowThreads);
-  __shared__ NarrowShared<C, kCapacity> shared;
-  const int64_t tile = blockIdx.x;
+  const int64_t tile = work.tile;
   const TilePlace place(tiles, tile);
   const int thread = static_cast<int>(threadIdx.x);
   const int32_t x = place.column + thread % kTileWidth, y = place.row + thread / kTileWidth;
-  let_kernel_after_start();
-  wait_for_kernel_before();
-  const uint32_t listed_count = s.records[tile].count;
-  const int count = listed_count <= kCapacity ? static_cast<int>(listed_count) : kCapacity;
-  shared.counts[thread] = shared.counts[thread + kNarrowThreads] = 0;
-  if (thread == 0) shared.order.count = shared.overflowing = 0;
-  __syncthreads();
-  if (listed_count > kCapacity) {
+  const int64_t first_sample = static_cast<int64_t>(place.image) * p.samples;
+  int count = listed_samples(s.records[tile]);
+  TileRange range = TileRange::whole();
+  const uint32_t* staged = s.staged + tile * kListed;
+  if (work.is_part() && count <= kListed) {
+    uint32_t* const list = reinterpret_cast<uint32_t*>(shared.gradients);
+    const TilePart part = list_part<kNarrowThreads, kCapacity>(p, place, work.part, work.parts, count, staged,
+                                                               b.grid + 2 * first_sample, shared.counts, list);
+    range = part.range;
+    count = part.count;
+    staged = list;
+  } else if (count > kCapacity && count <= kListed) {
+    return;  // its parts are items of their own
+  }
+  if (count > kCapacity) {
     if (thread == 0) reserve_list(s, tile);
     return;
   }
+  shared.counts[thread] = shared.counts[thread + kNarrowThreads] = 0;
+  if (thread == 0) shared.order.count = shared.overflowing = 0;
+  __syncthreads();
 
-  ListedSamples<kNarrowThreads, kListRounds> listed(count, s.staged + tile * kCapacity);
-  const int64_t first_sample = static_cast<int64_t>(place.image) * p.samples;
+  ListedSamples<kNarrowThreads, kListRounds> listed(count, staged);
   Position<C> positions[kListRounds];
 #pragma unroll
   for (int round = 0; round < kListRounds; ++round) {
@@ -160,7 +169,7 @@ __global__ void __launch_bounds__(kNarrowThreads)
     const Taps<C> taps = value_taps(positions[round], p);
 #pragma unroll
     for (int tap = 0; tap < 4; ++tap) {
-      const int pixel = pixel_of_tap(positions[round], tap, taps.weight[tap], place);
+      const int pixel = range.within(pixel_of_tap(positions[round], tap, taps.weight[tap], place));
       if (pixel == kTilePixels) continue;
       const uint32_t entry = static_cast<uint32_t>(slots[round]) << kNarrowTapBits | tap;
       const uint32_t rank = atomicAdd(&shared.counts[pixel], 1u);
@@ -197,7 +206,7 @@ __global__ void __launch_bounds__(kNarrowThreads)
     const int pixel = thread + half * kNarrowThreads;
     if (shared.counts[pixel] > kTabled) sums[half] = sum_overflowing(pixel, shared);
     const int32_t row = y + half * (kTileHeight / 2);
-    if (x >= p.input_w || row >= p.input_h) continue;
+    if (x >= p.input_w || row >= p.input_h || !range.holds(row - place.row, x - place.column)) continue;
     T* output = b.grad_input + static_cast<int64_t>(place.image) * p.c * p.pixels +
                 static_cast<int64_t>(row) * p.input_w + x;
 #pragma unroll
@@ -205,6 +214,17 @@ __global__ void __launch_bounds__(kNarrowThreads)
       if (k < p.c) output[k * p.pixels] = narrow<T>(C(0) + sums[half].lane[k]);
     }
   }
+}
+
+// The gradient to the input, for the tiles that are not crowded; reserves the lists of those that are.
+template <typename T, int kCapacity, class P>
+__global__ void __launch_bounds__(kNarrowThreads, sizeof(T) < 8 && kCapacity == kUsualCapacity ? 10 : 8)
+    sum_narrow(P p, TileGrid tiles, BackwardBuffers<T> b, Storage<Compute<T>, uint32_t> s) {
+  __shared__ NarrowShared<Compute<T>, kCapacity> shared;
+  __shared__ int64_t item;
+  let_kernel_after_start();
+  wait_for_kernel_before();
+  if (take_item<false>(p, tiles, s, item)) sum_narrow_tile(p, tiles, TileWork(p, tiles, s, item), b, s, shared);
 }
 
 }  // namespace

@@ -8,10 +8,12 @@
 namespace baracuda::grid_sample {
 namespace {
 
-// Makes a tile crowded: reserves its list. Called by one thread per tile.
+// Makes a tile crowded: reserves its list. Called by any thread that finds it so.
 template <typename C, typename Index>
 __device__ void reserve_list(const Storage<C, Index>& s, int64_t tile) {
   TileRecord<Index>& record = s.records[tile];
+  constexpr Index kReserved = TileRecord<Index>::kReserved;
+  if ((atomicOr(&record.state, kReserved) & kReserved) != 0) return;
   record.list = 1 + atomicAdd(&s.totals->listed, static_cast<Counter>(record.count));
   s.crowded[atomicAdd(&s.totals->crowded, Counter{1})] = tile;
 }

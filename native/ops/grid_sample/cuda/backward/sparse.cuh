@@ -281,33 +281,24 @@ __device__ void sum_sparse_tile(const P& p, const TileGrid& tiles, const TileWor
 static_assert(kSparse <= kChunk);
 
 // As sum_tiles.
-template <typename T, int kCapacity, bool kSlopes, class P>
-__global__ void __launch_bounds__(kTileThreads, kResident<T, kCapacity>)
+template <typename T, bool kSlopes, class P>
+__global__ void __launch_bounds__(kTileThreads, kResident<T>)
     sum_sparse(P p, TileGrid tiles, BackwardBuffers<T> b, Storage<Compute<T>, uint32_t> s) {
   __shared__ union Shared {
-    TileShared<T, kCapacity, kSlopes> staged;
+    TileShared<T, kSlopes> staged;
     SparseShared<Compute<T>> sparse;
     __device__ Shared() {}
   } shared;
-  __shared__ int64_t ticket;
-  // As in sum_tiles.
-  const bool has_chunks = kSlopes && gridDim.x > tiles.total;
+  __shared__ int64_t item;
   let_kernel_after_start();
   wait_for_kernel_before();
-  if (has_chunks) {
-    if (threadIdx.x == 0) ticket = static_cast<int64_t>(atomicAdd(&s.totals->tickets, Counter{1}));
-    __syncthreads();
-  }
-  const int64_t item = has_chunks ? ticket : blockIdx.x;
-  const TileWork work(p, tiles, item);
+  if (!take_item<kSlopes>(p, tiles, s, item)) return;
+  const TileWork work(p, tiles, s, item);
   TileRecord<uint32_t>& record = s.records[work.tile];
   // Beyond the list's end lies what nobody reads: the list's length is on its way.
-  const uint32_t marked = threadIdx.x < kSparse ? s.staged[work.tile * kCapacity + threadIdx.x] : 0;
+  const uint32_t marked = threadIdx.x < kSparse ? s.staged[work.tile * kListed + threadIdx.x] : 0;
   const uint32_t count = record.count;
-  if (count > kSparse) {
-    if (threadIdx.x == 0) shared.staged.item = item;
-    return sum_tile(p, tiles, work, b, s, shared.staged);
-  }
+  if (count > kSparse) return sum_tile(p, tiles, work, b, s, item, shared.staged);
   const TilePlace place(tiles, work.tile);
   const int32_t x = place.column + static_cast<int32_t>(threadIdx.x) % kTileWidth;
   const int32_t y = place.row + static_cast<int32_t>(threadIdx.x) / kTileWidth;

@@ -8,6 +8,7 @@
 #include "core/cuda_copies.cuh"
 #include "core/integer_math.h"
 #include "ops/grid_sample/cuda/backward/order.cuh"
+#include "ops/grid_sample/cuda/backward/steps.cuh"
 
 namespace baracuda::grid_sample {
 namespace {
@@ -15,54 +16,12 @@ namespace {
 constexpr int kTileThreads = kTilePixels;
 constexpr int kTileWarps = kTileThreads / 32;
 
-// Channels of a step: 16 bytes of a place.
-template <typename T>
-constexpr int kStep = 16 / static_cast<int>(sizeof(T));
-
-// Consecutive values of a place's step: kWords 32-bit words of it.
-template <typename T, int kWords>
-struct PlaceValues {
-  uint32_t words[kWords];
-  static constexpr int kCount = kWords * 4 / static_cast<int>(sizeof(T));
-
-  __device__ __forceinline__ void set(int k, T value) {
-    if constexpr (sizeof(T) == 2) {
-      words[k / 2] = k % 2 == 0 ? value.bits : words[k / 2] | static_cast<uint32_t>(value.bits) << 16;
-    } else {
-      memcpy(&words[k * (sizeof(T) / 4)], &value, sizeof(T));
-    }
-  }
-  __device__ __forceinline__ Compute<T> get(int k) const {
-    if constexpr (sizeof(T) == 2) {
-      return widen(T{static_cast<uint16_t>(k % 2 == 0 ? words[k / 2] : words[k / 2] >> 16)});
-    } else {
-      T value;
-      memcpy(&value, &words[k * (sizeof(T) / 4)], sizeof(T));
-      return value;
-    }
-  }
-};
-
-// A step of a place.
-template <typename T>
-struct alignas(16) StepValues : PlaceValues<T, 4> {
-  // One load or store.
-  __device__ __forceinline__ static StepValues load(const StepValues* from) {
-    const uint4 all = *reinterpret_cast<const uint4*>(from);
-    return {{{all.x, all.y, all.z, all.w}}};
-  }
-  __device__ __forceinline__ void store(StepValues* to) const {
-    *reinterpret_cast<uint4*>(to) = make_uint4(this->words[0], this->words[1], this->words[2], this->words[3]);
-  }
-};
-
 // The pixels of a tile's input: with the next row and column.
 constexpr int kPatchColumns = kTileWidth + 1;
 constexpr int kPatchPixels = kPatchColumns * (kTileHeight + 1);
 
 // A thread is a pixel, a sample of each of these rounds, and fills a place of each of those.
-template <int kCapacity>
-constexpr int kRounds = groups_of(kCapacity, kTileThreads);
+constexpr int kRounds = groups_of(kTileCapacity, kTileThreads);
 
 template <typename C>
 struct alignas(2 * sizeof(C)) Fractions {
@@ -94,31 +53,30 @@ union PatchValues {
 };
 
 // With kSlopes there is what the gradients to the samples' positions need.
-template <typename T, int kCapacity, bool kSlopes>
+template <typename T, bool kSlopes>
 struct TileShared {
   // One step is summed while the next arrives. The patches follow the gradients: a first tap outside of the image,
   // whose value nobody uses, may lie before its patch.
   union {
-    StepValues<T> gradients[2][kCapacity];  // by slot
-    OrderScratch<kCapacity> order;
+    StepValues<T> gradients[2][kTileCapacity];  // by slot
+    OrderScratch<kTileCapacity> order;
   };
   std::conditional_t<kSlopes, PatchValues<T>, char> patches[2];
-  Fractions<Compute<T>> fractions[kCapacity];  // by slot, as are the next ones
-  uint32_t samples[kCapacity];                 // with kHome
+  Fractions<Compute<T>> fractions[kTileCapacity];  // by slot, as are the next ones
+  uint32_t samples[kTileCapacity];                 // with kHome
   uint32_t pixels[kSlopes ? kPatchPixels : 1];
-  int8_t low_x[kCapacity], low_y[kCapacity];   // of the first tap, in the tile
-  uint32_t starts[kTilePixels + 1];            // of a pixel's entries; first its count
+  int8_t low_x[kTileCapacity], low_y[kTileCapacity];  // of the first tap, in the tile
+  uint32_t starts[kTilePixels + 1];                   // of a pixel's entries; first its count
   uint32_t warp_sums[kTileWarps];
-  int64_t item;
-  uint16_t entries[4 * kCapacity];  // slot and tap, by pixel, ascending
+  alignas(4) uint16_t entries[4 * kTileCapacity];  // slot and tap, by pixel, ascending
 };
 
 // Notes where the pixels of a tile's input come from: how far from the tile's first pixel, or kNoPixel.
 constexpr uint32_t kNoPixel = ~uint32_t{0};
 
-template <typename T, int kCapacity, bool kSlopes>
+template <typename T, bool kSlopes>
 __device__ void find_pixels(const Problem& p, const TilePlace& place, const PatchLayout& layout,
-                            TileShared<T, kCapacity, kSlopes>& shared) {
+                            TileShared<T, kSlopes>& shared) {
   for (int i = threadIdx.x; i < layout.pixels; i += kTileThreads) {
     int row = i / kPatchColumns, column = i % kPatchColumns;
     bool needed = true;
@@ -135,14 +93,15 @@ __device__ void find_pixels(const Problem& p, const TilePlace& place, const Patc
 
 // Brings in the steps, one after the other: begin() starts the next, finish() waits for it. Before other threads read
 // it, the block synchronises.
-template <typename T, int kCapacity, bool kSlopes>
+template <typename T, bool kSlopes>
 struct Stager {
-  const T* gradients;  // the next step's first planes
+  const T* gradients;  // the next step's first planes, or where it is laid: steps are as far from each other
   const T* input;      // from the tile's first pixel on
+  bool laid;
 
   // Starts to load a step of `channels` (kStep or more: a full one, 0 or less: none).
   __device__ __forceinline__ void begin(const Problem& p, const PatchLayout& layout, int channels, int buffer,
-                                        TileShared<T, kCapacity, kSlopes>& shared) {
+                                        TileShared<T, kSlopes>& shared) {
     if (channels >= kStep<T>) {
       load<true>(p, layout, channels, buffer, shared);
     } else if (channels > 0) {
@@ -171,13 +130,23 @@ struct Stager {
 
   template <bool kFull>
   __device__ __forceinline__ void load(const Problem& p, const PatchLayout& layout, int channels, int buffer,
-                                       TileShared<T, kCapacity, kSlopes>& shared) const {
+                                       TileShared<T, kSlopes>& shared) const {
 #pragma unroll
-    for (int round = 0; round < kRounds<kCapacity>; ++round) {
+    for (int round = 0; round < kRounds; ++round) {
       const int slot = round * kTileThreads + static_cast<int>(threadIdx.x);
       if (slot >= layout.count) continue;
-      const T* at = gradients + (shared.samples[slot] & ~kHome<uint32_t>);
+      const int64_t sample = shared.samples[slot] & ~kHome<uint32_t>;
       StepValues<T>& to = shared.gradients[buffer][slot];
+      if (laid) {
+        const StepValues<T>* from = reinterpret_cast<const StepValues<T>*>(gradients) + sample;
+        if constexpr (PatchValues<T>::kPlanes) {
+          copy_async<sizeof(StepValues<T>)>(&to, from);
+        } else {
+          StepValues<T>::load(from).store(&to);
+        }
+        continue;
+      }
+      const T* at = gradients + sample;
       if constexpr (PatchValues<T>::kPlanes) {
 #pragma unroll
         for (int k = 0; k < kStep<T>; ++k, at += p.samples) {
@@ -192,7 +161,7 @@ struct Stager {
 
   template <bool kFull>
   __device__ __forceinline__ void load_patch(const Problem& p, const PatchLayout& layout, int channels, int buffer,
-                                             TileShared<T, kCapacity, kSlopes>& shared) const {
+                                             TileShared<T, kSlopes>& shared) const {
     // Through registers from the last thread on: the first ones wait for more samples.
     const int thread = static_cast<int>(threadIdx.x);
 #pragma unroll 1

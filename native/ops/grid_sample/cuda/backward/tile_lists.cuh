@@ -13,15 +13,15 @@ template <typename C>
 constexpr int kKept = sizeof(C) == 4 ? 8 : 6;
 // Contributions that a network sorts.
 constexpr int kNetwork = 8;
-// A tile with a pixel of more contributions is crowded: one thread would sort them.
-constexpr int kMostSorted = 32;
+// A tile with a pixel of more contributions is crowded: with at most these there is one chunk.
+constexpr int kMostContributions = kChunk;
 
 // An entry is a slot above its tap.
 constexpr int kTapBits = 2;
 
 // Replaces the pixels' counts by the sums before them; thread i answers for pixel i.
-template <typename T, int kCapacity, bool kSlopes>
-__device__ void sum_counts(TileShared<T, kCapacity, kSlopes>& shared) {
+template <typename T, bool kSlopes>
+__device__ void sum_counts(TileShared<T, kSlopes>& shared) {
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   const uint32_t count = shared.starts[threadIdx.x];
   uint32_t sum = count;
@@ -39,13 +39,13 @@ __device__ void sum_counts(TileShared<T, kCapacity, kSlopes>& shared) {
   __syncthreads();
 }
 
-// Places the tile's samples, in slots ascending by sample, and lists their taps by pixel, in any order. False if a
-// pixel has too many.
-template <typename T, int kCapacity, bool kSlopes, class P>
-__device__ bool list_entries(const P& p, const TilePlace& place, int count, const uint32_t* staged,
-                             const Compute<T>* grid, TileShared<T, kCapacity, kSlopes>& shared) {
+// Places the samples of a tile or a part of it, in slots ascending by sample, and lists their taps on its pixels by pixel,
+// those of a pixel that has more than registers hold in order. False if a pixel has too many.
+template <typename T, bool kSlopes, class P>
+__device__ bool list_entries(const P& p, const TilePlace& place, const TileRange& range, int count,
+                             const uint32_t* staged, const Compute<T>* grid, TileShared<T, kSlopes>& shared) {
   using C = Compute<T>;
-  constexpr int kListRounds = kRounds<kCapacity>;
+  constexpr int kListRounds = kRounds;
   shared.starts[threadIdx.x] = 0;
   if (threadIdx.x == 0) shared.order.count = 0;
   __syncthreads();
@@ -74,13 +74,15 @@ __device__ bool list_entries(const P& p, const TilePlace& place, int count, cons
     shared.fractions[slot] = {at.x.fraction, at.y.fraction};
 #pragma unroll
     for (int tap = 0; tap < 4; ++tap) {
-      const int pixel = pixel_of_tap(at, tap, taps.weight[tap], place);
+      const int pixel = range.within(pixel_of_tap(at, tap, taps.weight[tap], place));
       const uint32_t rank = pixel < kTilePixels ? atomicAdd(&shared.starts[pixel], 1u) : 0;
       places[round][tap] = static_cast<uint32_t>(pixel) << kRankBits | rank;
     }
   }
   __syncthreads();
-  if (__syncthreads_or(shared.starts[threadIdx.x] > kMostSorted)) return false;
+  const uint32_t own_count = shared.starts[threadIdx.x];
+  if (__syncthreads_or(own_count > kMostContributions)) return false;
+  const bool has_more = __syncthreads_or(own_count > kKept<C>);
   sum_counts(shared);
 #pragma unroll
   for (int round = 0; round < kListRounds; ++round) {
@@ -94,12 +96,43 @@ __device__ bool list_entries(const P& p, const TilePlace& place, int count, cons
     }
   }
   __syncthreads();
+  if (!has_more) return true;
+#pragma unroll
+  for (int round = 0; round < kListRounds; ++round) {
+    if (round * kTileThreads + static_cast<int>(threadIdx.x) >= count) continue;
+#pragma unroll
+    for (int tap = 0; tap < 4; ++tap) {
+      const uint32_t pixel = places[round][tap] >> kRankBits;
+      if (pixel == kTilePixels) continue;
+      const uint32_t start = shared.starts[pixel], end = shared.starts[pixel + 1];
+      if (end - start <= kKept<C>) continue;
+      const uint16_t own = static_cast<uint16_t>(slots[round] << kTapBits | tap);
+      uint32_t rank = 0;
+#pragma unroll 4
+      for (uint32_t i = start; i < end; ++i) rank += shared.entries[i] < own;
+      places[round][tap] = pixel << kRankBits | rank;
+    }
+  }
+  __syncthreads();
+#pragma unroll
+  for (int round = 0; round < kListRounds; ++round) {
+    if (round * kTileThreads + static_cast<int>(threadIdx.x) >= count) continue;
+#pragma unroll
+    for (int tap = 0; tap < 4; ++tap) {
+      const uint32_t pixel = places[round][tap] >> kRankBits, rank = places[round][tap] & ((1u << kRankBits) - 1);
+      if (pixel == kTilePixels) continue;
+      const uint32_t start = shared.starts[pixel];
+      if (shared.starts[pixel + 1] - start <= kKept<C>) continue;
+      shared.entries[start + rank] = static_cast<uint16_t>(slots[round] << kTapBits | tap);
+    }
+  }
+  __syncthreads();
   return true;
 }
 
 // Bytes of a place.
 constexpr uint32_t kPlaceBytes = 16;
-static_assert(kPlaceBytes * kLargeCapacity<float> < 1 << 16);
+static_assert(kPlaceBytes * kTileCapacity < 1 << 16);
 
 // One pixel's contributions: the first kKept<C> in registers, the others in shared memory.
 template <typename C>
@@ -134,23 +167,15 @@ __device__ __forceinline__ void put_in_order(uint32_t& a, uint32_t& b) {
   a = low;
 }
 
-// Sorts the thread's pixel's contributions by sample.
-template <typename T, int kCapacity, bool kSlopes>
-__device__ PixelList<Compute<T>> sort_entries(TileShared<T, kCapacity, kSlopes>& shared) {
+// The thread's pixel's contributions, the kept ones sorted by sample.
+template <typename T, bool kSlopes>
+__device__ PixelList<Compute<T>> sort_entries(const TileShared<T, kSlopes>& shared) {
   using C = Compute<T>;
   PixelList<C> list;
   const uint32_t start = shared.starts[threadIdx.x];
   const int length = static_cast<int>(shared.starts[threadIdx.x + 1] - start);
   list.extent = start << PixelList<C>::kLengthBits | static_cast<uint32_t>(length);
-  uint16_t* entries = shared.entries + start;
-  if (length > kKept<C>) {
-    for (int i = 1; i < length; ++i) {
-      const uint16_t entry = entries[i];
-      int j = i;
-      for (; j > 0 && entries[j - 1] > entry; --j) entries[j] = entries[j - 1];
-      entries[j] = entry;
-    }
-  }
+  const uint16_t* entries = shared.entries + start;
   uint32_t keys[kNetwork];
 #pragma unroll
   for (int i = 0; i < kNetwork; ++i) keys[i] = i < kKept<C> && i < length ? entries[i] : ~uint32_t{0};

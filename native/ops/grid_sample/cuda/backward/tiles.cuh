@@ -1,33 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-// The backward of most tiles on CUDA: a block owns a tile for one chunk of channels. It orders the tile's samples by
-// pixel in shared memory once, then takes a few channels a step through both gradients, while the next step's values
-// arrive.
+// The backward of most tiles on CUDA: a block owns a tile, or a part of one, for one chunk of channels. It orders its
+// samples by pixel in shared memory once, then takes a few channels a step through both gradients, while the next step's
+// values arrive.
 #pragma once
 
 #include "core/cuda_launch.cuh"
+#include "ops/grid_sample/cuda/backward/items.cuh"
+#include "ops/grid_sample/cuda/backward/parts.cuh"
 #include "ops/grid_sample/cuda/backward/reserve.cuh"
 #include "ops/grid_sample/cuda/backward/tile_lists.cuh"
 
 namespace baracuda::grid_sample {
 namespace {
 
-// Blocks that share a multiprocessor: 64 registers each, and more where a thread has more samples or f64.
-template <typename T, int kCapacity>
-constexpr int kResident = (sizeof(T) == 8 ? 3 : 4) - (kCapacity > kUsualCapacity ? 1 : 0);
-
-// What a block works on: a tile and a chunk of channels.
-struct TileWork {
-  int64_t tile;
-  int32_t chunk, channel, channels;
-
-  __device__ TileWork(const Problem& p, const TileGrid& tiles, int64_t item) {
-    const Division at(item, tiles.total);
-    tile = at.remainder;
-    chunk = static_cast<int32_t>(at.quotient);
-    channel = chunk * kChannelChunk;
-    channels = p.c - channel < kChannelChunk ? p.c - channel : kChannelChunk;
-  }
-};
+// Blocks that share a multiprocessor: 64 registers each, and more for f64.
+template <typename T>
+constexpr int kResident = sizeof(T) == 8 ? 3 : 4;
 
 // A sample at home in the tile and its sums. Its fractions stay in shared memory.
 template <typename C>
@@ -53,9 +41,9 @@ struct HomeSample {
   __device__ bool has_y_taps() const { return (packed & 0xf0) != 0; }
 };
 
-template <typename T, int kCapacity, bool kSlopes>
+template <typename T, bool kSlopes>
 __device__ HomeSample<Compute<T>> home_sample(const Problem& p, const TilePlace& place, const PatchLayout& layout,
-                                              int slot, const TileShared<T, kCapacity, kSlopes>& shared) {
+                                              int slot, const TileShared<T, kSlopes>& shared) {
   using C = Compute<T>;
   HomeSample<C> sample{};
   if (slot >= layout.count || (shared.samples[slot] & kHome<uint32_t>) == 0) return sample;
@@ -137,26 +125,29 @@ __device__ __forceinline__ void add_step(HomeSample<Compute<T>>& sample, int cha
   }
 }
 
+// Contributions beyond those kept, a pixel's, whose weights are worked out together.
+constexpr int kAskedFor = 4;
+
 // One step of both gradients from `buffer`. `tile_output` is the tile's first pixel in the step's first plane and
 // `pixel` the thread's, from there, or kNoPixel. Planes beyond `channels`, which counts only in a step that is not
 // kFull, are computed from what lies there and dropped.
-template <bool kFull, typename T, int kCapacity, bool kSlopes>
+template <bool kFull, typename T, bool kSlopes>
 __device__ __forceinline__ void sum_step(const Problem& p, int channels, int buffer, int row_step,
                                          const PixelList<Compute<T>>& list,
-                                         HomeSample<Compute<T>> (&samples)[kRounds<kCapacity>], T* tile_output,
-                                         uint32_t pixel, const TileShared<T, kCapacity, kSlopes>& shared) {
+                                         HomeSample<Compute<T>> (&samples)[kRounds], T* tile_output,
+                                         uint32_t pixel, const TileShared<T, kSlopes>& shared) {
   using C = Compute<T>;
   const StepValues<T>* const gradients = shared.gradients[buffer];
   if constexpr (kSlopes) {
 #pragma unroll
-    for (int round = 0; round < kRounds<kCapacity>; ++round) {
+    for (int round = 0; round < kRounds; ++round) {
       if (!samples[round].at_home()) continue;
       const int slot = round * kTileThreads + static_cast<int>(threadIdx.x);
       add_step<kFull>(samples[round], channels, shared.fractions[slot], row_step, shared.patches[buffer],
                       &gradients[slot]);
     }
   }
-  // With at most kMostSorted contributions there is one chunk.
+  // With at most kMostContributions there is one chunk.
   C sums[kStep<T>] = {};
   const auto add = [&](C weight, uint32_t offset) {
     const StepValues<T> gradient =
@@ -168,9 +159,19 @@ __device__ __forceinline__ void sum_step(const Problem& p, int channels, int buf
   for (int i = 0; i < kKept<C>; ++i) {
     if (i < list.length()) add(list.weights[i], list.offset(i));
   }
-  for (int i = kKept<C>; i < list.length(); ++i) {
-    const uint32_t entry = shared.entries[list.start() + i];
-    add(weight_of(shared.fractions, entry), (entry >> kTapBits) * kPlaceBytes);
+  // Some of the others are asked for together.
+  for (int i = kKept<C>; i < list.length(); i += kAskedFor) {
+    uint32_t entries[kAskedFor];
+    C weights[kAskedFor];
+#pragma unroll
+    for (int k = 0; k < kAskedFor; ++k) {
+      entries[k] = i + k < list.length() ? shared.entries[list.start() + i + k] : 0;
+      weights[k] = weight_of(shared.fractions, entries[k]);
+    }
+#pragma unroll
+    for (int k = 0; k < kAskedFor; ++k) {
+      if (i + k < list.length()) add(weights[k], (entries[k] >> kTapBits) * kPlaceBytes);
+    }
   }
   if (pixel == kNoPixel) return;
   T* const output = tile_output + pixel;
@@ -179,10 +180,11 @@ __device__ __forceinline__ void sum_step(const Problem& p, int channels, int buf
     if (kFull || k < channels) output[k * p.pixels] = narrow<T>(C(0) + sums[k]);
   }
 }
-static_assert(kMostSorted <= kChunk);
+static_assert(kMostContributions <= kChunk);
 
-// Adds a chunk's sums of the samples at home to their totals, which wait in grad_grid. Chunks take turns: owners drew
-// their tickets in order, so that the one that has the turn is running. `listed` holds the samples' numbers, with or
+// Adds a chunk's sums of the samples at home to their totals, which wait in grad_grid. Chunks take turns, of which each
+// begins when all of the tile's parts have had the one before: owners drew their tickets in order, so that those that have
+// the turn are running. `listed` holds the samples' numbers, with or
 // without kHome; `grid` and `grad_grid` are the image's.
 template <typename T, int kCount, class P>
 __device__ void add_chunk(const P& p, const TileWork& work, HomeSample<Compute<T>> (&samples)[kCount],
@@ -192,7 +194,8 @@ __device__ void add_chunk(const P& p, const TileWork& work, HomeSample<Compute<T
   const bool last = work.channel + work.channels == p.c;
   if (work.chunk > 0) {
     if (threadIdx.x == 0) {
-      while (*const_cast<volatile uint32_t*>(&record.taken) != static_cast<uint32_t>(work.chunk)) {
+      const uint32_t turns = static_cast<uint32_t>(work.chunk) * static_cast<uint32_t>(work.parts);
+      while (*const_cast<volatile uint32_t*>(&record.turns) < turns) {
       }
       __threadfence();
     }
@@ -214,7 +217,7 @@ __device__ void add_chunk(const P& p, const TileWork& work, HomeSample<Compute<T
   if (last) return;
   __threadfence();
   __syncthreads();
-  if (threadIdx.x == 0) *const_cast<volatile uint32_t*>(&record.taken) = static_cast<uint32_t>(work.chunk) + 1;
+  if (threadIdx.x == 0) atomicAdd(&record.turns, 1u);
 }
 
 // A tile without samples: its pixels' gradients are 0.
@@ -225,9 +228,10 @@ __device__ void clear_tile(const Problem& p, const TileWork& work, T* tile_outpu
   for (int k = 0; k < work.channels; ++k) output[k * p.pixels] = narrow<T>(Compute<T>(0));
 }
 
-template <typename T, int kCapacity, bool kSlopes, class P>
+// Sums a tile, or a part of one, whose item is `item` in shared memory.
+template <typename T, bool kSlopes, class P>
 __device__ void sum_tile(const P& p, const TileGrid& tiles, const TileWork& work, const BackwardBuffers<T>& b,
-                         const Storage<Compute<T>, uint32_t>& s, TileShared<T, kCapacity, kSlopes>& shared) {
+                         const Storage<Compute<T>, uint32_t>& s, const int64_t& item, TileShared<T, kSlopes>& shared) {
   using C = Compute<T>;
   const TilePlace place(tiles, work.tile);
   const int32_t x = place.column + static_cast<int32_t>(threadIdx.x) % kTileWidth;
@@ -235,28 +239,49 @@ __device__ void sum_tile(const P& p, const TileGrid& tiles, const TileWork& work
   const int64_t plane = static_cast<int64_t>(place.image) * p.c + work.channel;
   // 32 bits: the sums need the registers.
   const uint32_t row = static_cast<uint32_t>(y - place.row), column = static_cast<uint32_t>(x - place.column);
-  const uint32_t pixel = x < p.input_w && y < p.input_h ? row * p.input_w + column : kNoPixel;
+  uint32_t pixel = x < p.input_w && y < p.input_h ? row * p.input_w + column : kNoPixel;
   const int64_t first_pixel = static_cast<int64_t>(place.row) * p.input_w + place.column;
   T* tile_output = b.grad_input + plane * p.pixels + first_pixel;
   TileRecord<uint32_t>& record = s.records[work.tile];
-  if (record.count == 0) return clear_tile(p, work, tile_output, pixel);
-  const int64_t first_sample = static_cast<int64_t>(place.image) * p.samples;
-  const int count = record.count <= kCapacity ? static_cast<int>(record.count) : kCapacity;
-  if (record.count > kCapacity ||
-      !list_entries<T>(p, place, count, s.staged + work.tile * kCapacity, b.grid + 2 * first_sample, shared)) {
-    if (work.chunk == 0 && threadIdx.x == 0) reserve_list(s, work.tile);
+  int count = listed_samples(record);
+  if (count == 0) return clear_tile(p, work, tile_output, pixel);
+  TileRange range = TileRange::whole();
+  const uint32_t* listed = s.staged + work.tile * kListed;
+  const C* const grid = b.grid + 2 * static_cast<int64_t>(place.image) * p.samples;
+  if (work.is_part() && count <= kListed) {
+    uint32_t* const list = reinterpret_cast<uint32_t*>(shared.entries);
+    static_assert(sizeof(shared.entries) >= kTileCapacity * sizeof(uint32_t));
+    const TilePart part =
+        list_part<kTileThreads, kTileCapacity>(p, place, work.part, work.parts, count, listed, grid, shared.starts, list);
+    range = part.range;
+    count = part.count;
+    listed = list;
+    if (!range.holds(static_cast<int>(row), static_cast<int>(column))) pixel = kNoPixel;
+  } else if (count > kTileCapacity && count <= kListed) {
+    return;  // its parts are items of their own
+  }
+  if (count > kTileCapacity || !list_entries<T>(p, place, range, count, listed, grid, shared)) {
+    if (threadIdx.x == 0) {
+      reserve_list(s, work.tile);
+      atomicAdd(&record.turns, 1u);  // other parts may wait for this one
+    }
     return;
   }
   const PatchLayout layout(count);
   if constexpr (kSlopes) find_pixels(p, place, layout, shared);
   const PixelList<C> list = sort_entries(shared);
-  HomeSample<C> samples[kRounds<kCapacity>];
+  HomeSample<C> samples[kRounds];
 #pragma unroll
-  for (int round = 0; kSlopes && round < kRounds<kCapacity>; ++round) {
+  for (int round = 0; kSlopes && round < kRounds; ++round) {
     samples[round] = home_sample(p, place, layout, round * kTileThreads + static_cast<int>(threadIdx.x), shared);
   }
-  Stager<T, kCapacity, kSlopes> stager;
+  Stager<T, kSlopes> stager;
+  stager.laid = s.totals->laid != 0;
   stager.gradients = b.grad_output + plane * p.samples;
+  if (stager.laid) {
+    const int64_t steps = place.image * ceil_div(p.c, kStep<T>) + work.channel / kStep<T>;
+    stager.gradients = reinterpret_cast<const T*>(static_cast<const StepValues<T>*>(s.laid) + steps * p.samples);
+  }
   stager.input = b.input + plane * p.pixels + first_pixel;
   __syncthreads();  // the pixels are found
   stager.begin(p, layout, work.channels, 0, shared);
@@ -279,7 +304,7 @@ __device__ void sum_tile(const P& p, const TileGrid& tiles, const TileWork& work
   }
   if constexpr (kSlopes) {
     // Worked out again rather than kept: the sums need the registers.
-    const TileWork done(p, tiles, *const_cast<volatile int64_t*>(&shared.item));
+    const TileWork done(p, tiles, s, *const_cast<const volatile int64_t*>(&item));
     const int64_t image = done.tile / tiles.per_image;
     add_chunk<T>(p, done, samples, b.grid + 2 * image * p.samples, b.grad_grid + 2 * image * p.samples,
                  s.records[done.tile], shared.samples);
@@ -287,20 +312,15 @@ __device__ void sum_tile(const P& p, const TileGrid& tiles, const TileWork& work
 }
 
 // Both gradients, without kSlopes that to the input alone, for the tiles that are not crowded; reserves the lists of
-// those that are. A block takes one item.
-template <typename T, int kCapacity, bool kSlopes, class P>
-__global__ void __launch_bounds__(kTileThreads, kResident<T, kCapacity>)
+// those that are.
+template <typename T, bool kSlopes, class P>
+__global__ void __launch_bounds__(kTileThreads, kResident<T>)
     sum_tiles(P p, TileGrid tiles, BackwardBuffers<T> b, Storage<Compute<T>, uint32_t> s) {
-  __shared__ TileShared<T, kCapacity, kSlopes> shared;
-  // The owner of a later chunk waits for an earlier one, which must therefore have started: tickets order the starts.
-  const bool has_chunks = kSlopes && gridDim.x > tiles.total;
+  __shared__ TileShared<T, kSlopes> shared;
+  __shared__ int64_t item;
   let_kernel_after_start();
   wait_for_kernel_before();
-  if (threadIdx.x == 0) {
-    shared.item = has_chunks ? static_cast<int64_t>(atomicAdd(&s.totals->tickets, Counter{1})) : blockIdx.x;
-  }
-  __syncthreads();
-  sum_tile(p, tiles, TileWork(p, tiles, shared.item), b, s, shared);
+  if (take_item<kSlopes>(p, tiles, s, item)) sum_tile(p, tiles, TileWork(p, tiles, s, item), b, s, item, shared);
 }
 
 }  // namespace

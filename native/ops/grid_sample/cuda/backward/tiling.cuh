@@ -50,14 +50,19 @@ using Counter = unsigned long long;
 constexpr int32_t kNarrowChannels = 4;
 BARACUDA_HD bool is_narrow(const Problem& p) { return p.c <= kNarrowChannels; }
 
-// A tile with more samples than this is crowded: its lists live in the workspace, not in shared memory. 384 hold the
-// 280 or so of a smooth map, 1.1 samples a pixel, and 640 the 450 of a denser random one; f64 has room for fewer.
+// Samples of a tile that a block stages. 512 are two a thread and leave the first cache as large as 384 do; a smooth map
+// has 280 or so, a random one of 1.5 samples a pixel 450.
+constexpr int kTileCapacity = 512;
+
+// The same where images have few channels: 384 for maps of up to 1.1 samples a pixel, more for denser ones; f64 has room
+// for fewer.
 constexpr int kUsualCapacity = 384;
 template <typename C>
 constexpr int kLargeCapacity = sizeof(C) == 4 ? 640 : 512;
 
 template <typename C>
 int capacity_of(const Problem& p) {
+  if (!is_narrow(p)) return kTileCapacity;
   constexpr int64_t kReached = (kTileWidth + 1) * (kTileHeight + 1);  // places of a first tap in a tile and around it
   constexpr int64_t kUsual = 330;                                     // samples in a tile, when they are even
   // Halved until the products fit.
@@ -66,30 +71,54 @@ int capacity_of(const Problem& p) {
   return samples * kReached <= pixels * kUsual ? kUsualCapacity : kLargeCapacity<C>;
 }
 
+// Samples that a tile's list has room for; a tile with more is crowded. Those of an image that is enlarged 2.5 times, or
+// whose outside is reflected or moved to its border, fit.
+constexpr int kListed = 2048;
+
+// A tile with more samples than are staged is summed in parts, of which each has three quarters of that or, as some
+// samples reach two of them, a little more.
+constexpr int part_samples(int capacity) { return capacity / 4 * 3; }
+constexpr int kMostParts = groups_of(kListed, part_samples(kUsualCapacity));
+static_assert(kUsualCapacity <= kTileCapacity && kUsualCapacity <= kLargeCapacity<double>);
+
 // One tile's state, padded to a sector of its own: neighbours' counters in one sector would wait for each other.
 template <typename Index>
 struct alignas(32) TileRecord {
   Counter list;     // crowded: 1 + where its samples are listed; else 0
   Counter entries;  // crowded: where its pixels' contributions start
   Index count;      // samples that have a tap in the tile
-  Index taken;      // crowded: samples listed so far; else: chunks of channels finished, in order
-};
+  Index taken;      // crowded: samples listed so far
+  Index turns;      // chunks of channels finished, of all parts
+  Index state;      // kOverdone and kReserved
 
-// Sums over the crowded tiles, and the tickets that the staged tiles' owners draw.
+  static constexpr Index kOverdone = 1;  // a part has no block that would sum it
+  static constexpr Index kReserved = 2;  // crowded, and its list is reserved
+};
+static_assert(sizeof(TileRecord<uint32_t>) == 32);
+
+// Parts that have blocks: as many as tiles, for an image that is enlarged on all sides; fewer where a tile is little work,
+// because blocks without a part take time.
+inline int64_t most_parts_of(const Problem& p, const TileGrid& tiles) {
+  return is_narrow(p) ? ceil_div(tiles.total, 4) : tiles.total;
+}
+
+// Sums over the tiles, and the tickets that the staged tiles' owners draw.
 struct alignas(32) Totals {
+  Counter parts;    // of tiles that are summed in parts
+  Counter laid;     // whether the gradients are
+  Counter tickets;
   Counter crowded;  // tiles
   Counter listed;   // samples
   Counter entries;  // taps
-  Counter tickets;
 };
 
 // How a list marks the samples that are at home in its tile.
 template <typename Index>
 constexpr Index kHome = Index{1} << (8 * sizeof(Index) - 1);
 
-// Blocks that stage tiles: one for each tile and chunk of channels.
+// Blocks that stage tiles: one for each tile, or part of one, and chunk of channels.
 inline int64_t staged_blocks(const Problem& p, const TileGrid& tiles) {
-  return tiles.total * ceil_div(p.c, kChannelChunk);
+  return (tiles.total + most_parts_of(p, tiles)) * ceil_div(p.c, kChannelChunk);
 }
 
 // Whether tiles may be staged: a 32-bit Index holds a sample's number in its image with room for kHome, and one launch
@@ -99,21 +128,41 @@ inline bool fits_staging(const Problem& p) {
   return p.samples <= INT32_MAX && p.input_w <= kWidest && staged_blocks(p, TileGrid(p)) <= INT32_MAX;
 }
 
+// Gradients of more bytes are not laid: the copy would be a burden.
+constexpr int64_t kMostLaid = int64_t{1} << 29;
+// Bytes of a step: channels of a sample that lie side by side.
+constexpr int64_t kStepBytes = 16;
+
+// Bytes of the gradients when they are laid, or 0 if they never are.
+inline int64_t laid_bytes(const Problem& p, int64_t element_bytes) {
+  const int64_t steps = ceil_div(p.c * element_bytes, kStepBytes), most = kMostLaid / kStepBytes;
+  // Extents are at least 1 here; each product fits before it is taken.
+  if (is_narrow(p) || steps > most / p.n || p.samples > most / (steps * p.n)) return 0;
+  return p.n * steps * p.samples * kStepBytes;
+}
+
 template <typename C, typename Index>
 struct Storage {
   size_t cleared_bytes;  // from the start
   size_t bytes;
+  int capacity;
   Totals* totals;
   TileRecord<Index>* records;  // [tile]
-  int capacity;
-  Index* staged;         // [tile][capacity]: samples, with kHome
-  int64_t* crowded;      // [tile]: the crowded ones
+  int64_t* crowded;            // [tile]: the crowded ones
+  // Where tiles are staged:
+  int64_t most_parts;
+  int64_t* parts;              // [part]: of any tiles; kMostParts times a tile, plus the part's number
+  Index* staged;               // [tile][kListed]: samples, with kHome
+  void* laid;                  // [image][step][sample]: the gradients of a step's channels; nullptr: there is no room
+  // Of crowded tiles, where nobody needs what is staged any more:
   Index* listed;         // [4 samples]: crowded tiles' samples
   Index* begins;         // [tile][pixel + 1]: where a pixel's contributions begin, from the tile's entries
   Index* entry_samples;  // [4 samples]: contributions by tile, pixel and sample
   C* entry_weights;      // [4 samples]
 
-  Storage(const Problem& p, void* workspace) {
+  // `laid_size` is laid_bytes() where they may be laid.
+  Storage(const Problem& p, int64_t laid_size, void* workspace) {
+    constexpr bool kStages = sizeof(Index) == 4;
     const TileGrid tiles(p);
     const int64_t samples = p.n * p.samples;
     WorkspaceLayout layout;
@@ -121,13 +170,18 @@ struct Storage {
     records = take<TileRecord<Index>>(layout, workspace, tiles.total);
     cleared_bytes = layout.bytes();
     capacity = capacity_of<C>(p);
-    staged = take<Index>(layout, workspace, tiles.total * capacity);
     crowded = take<int64_t>(layout, workspace, tiles.total);
+    WorkspaceLayout staging = layout;
+    most_parts = kStages ? most_parts_of(p, tiles) : 0;
+    parts = take<int64_t>(staging, workspace, most_parts);
+    staged = take<Index>(staging, workspace, kStages ? tiles.total * kListed : 0);
+    laid = take<char>(staging, workspace, laid_size);
+    if (laid_size == 0) laid = nullptr;
     listed = take<Index>(layout, workspace, 4 * samples);
     begins = take<Index>(layout, workspace, tiles.total * (kTilePixels + 1));
     entry_samples = take<Index>(layout, workspace, 4 * samples);
     entry_weights = take<C>(layout, workspace, 4 * samples);
-    bytes = layout.bytes();
+    bytes = staging.bytes() > layout.bytes() ? staging.bytes() : layout.bytes();
   }
 
  private:
@@ -161,6 +215,24 @@ struct TouchedTiles {
   __device__ Tile tile(int i, const TileGrid& tiles) const {
     const bool exists = home >= 0 && (i % 2 == 0 || right) && (i / 2 == 0 || below);
     return exists ? home + i % 2 + i / 2 * static_cast<Tile>(tiles.columns) : Tile{-1};
+  }
+};
+
+// The pixels of a tile that a block sums: consecutive ones, column by column, because a smooth map's samples that reach
+// two such ranges are fewer than with rows.
+struct TileRange {
+  int begin, end;
+
+  __device__ static TileRange whole() { return {0, kTilePixels}; }
+  // A pixel's number, column by column.
+  __device__ static int number(int row, int column) { return column * kTileHeight + row; }
+  __device__ bool holds(int row, int column) const {
+    const int pixel = number(row, column);
+    return pixel >= begin && pixel < end;
+  }
+  // A pixel of the tile, row by row, or kTilePixels if it is not in the range.
+  __device__ int within(int pixel) const {
+    return holds(pixel / kTileWidth, pixel % kTileWidth) ? pixel : kTilePixels;
   }
 };
 

@@ -105,20 +105,19 @@ __global__ void __launch_bounds__(kLayThreads)
     const Division by_block(job, tiles), by_group(first + by_block.quotient, s.blocks);
     const int64_t channel = by_group.remainder * width, start = by_block.remainder * kLayPlaces;
     const bool exists = start + own < s.places;
-    const T* const plane = planes + (by_group.quotient * s.channels + channel) * s.places + start + own;
+    const int rows = exists ? static_cast<int>(at_most(s.channels - channel, width)) : 0;
+    const T* from = planes + (by_group.quotient * s.channels + channel + own_row) * s.places + start + own;
 #pragma unroll 1
-    for (int from = 0; from < width; from += kTogether * kRows) {
+    for (int row = own_row; row < width; row += kTogether * kRows) {
       T values[kTogether];
 #pragma unroll
-      for (int k = 0; k < kTogether; ++k) {
-        const int row = from + kRows * k + own_row;
+      for (int k = 0; k < kTogether; ++k, from += kRows * s.places) {
         values[k] = T{};
-        if (exists && row < width && channel + row < s.channels) values[k] = load_once(plane + row * s.places);
+        if (row + kRows * k < rows) values[k] = load_once(from);
       }
 #pragma unroll
       for (int k = 0; k < kTogether; ++k) {
-        const int row = from + kRows * k + own_row;
-        if (row < width) tile[row][own] = values[k];
+        if (row + kRows * k < width) tile[row + kRows * k][own] = values[k];
       }
     }
     wait_for_kernel_before();
@@ -126,6 +125,7 @@ __global__ void __launch_bounds__(kLayThreads)
     __syncthreads();
     uint4* const lines = laid + ((by_block.quotient * s.places + start) << s.bits);
     const int left = static_cast<int>(at_most(s.places - start, kLayPlaces));
+#pragma unroll 4
     for (int i = thread; i < left << s.bits; i += kLayThreads) {
       const int vector = i & ((1 << s.bits) - 1), place = i >> s.bits;
       ChannelVector<T> channels;

@@ -13,7 +13,8 @@ namespace {
 // Channels fill a vector, and corners will read more pixels than there are.
 template <typename T>
 bool lays_input(const Problem& p) {
-  return p.input_numel > 0 && p.c >= kVectorChannels<T> && p.samples >= p.pixels / kCorners;
+  if (p.input_numel == 0 || p.samples == 0) return false;
+  return p.c >= kVectorChannels<T> && p.samples >= p.pixels / kCorners;
 }
 
 // All of it, as wide as may be.

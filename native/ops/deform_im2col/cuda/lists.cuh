@@ -82,20 +82,29 @@ __global__ void __launch_bounds__(kListThreads)
     const Position<C> at = place.locate(b.offset, p);
     const Taps<C> taps = place.taps(at, b.mask, p);
     const int64_t first = place.group * p.pixels + first_pixel(at, p);
-    Slots<Index> slots{};
-    if constexpr (kFills) slots = s.slots[i];
+    if constexpr (kFills) {
+      const Slots<Index> slots = s.slots[i];
+      Counter places[kCorners];
 #pragma unroll
-    for (int corner = 0; corner < kCorners; ++corner) {
-      if (taps.weight[corner] == C(0)) continue;
-      const int64_t pixel = first + corner_offset(corner, p);
-      if constexpr (kFills) {
-        const Index number = static_cast<Index>(kCorners * place.sample + corner);
-        s.listed[s.starts[pixel] + slots.of_corner[corner]] = {number, taps.weight[corner]};
-      } else {
-        slots.of_corner[corner] = atomicAdd(&s.counts[pixel], Index{1});
+      for (int corner = 0; corner < kCorners; ++corner) {
+        if (taps.weight[corner] == C(0)) continue;
+        places[corner] = s.starts[first + corner_offset(corner, p)] + slots.of_corner[corner];
       }
+#pragma unroll
+      for (int corner = 0; corner < kCorners; ++corner) {
+        if (taps.weight[corner] == C(0)) continue;
+        const Index number = static_cast<Index>(kCorners * place.sample + corner);
+        s.listed[places[corner]] = {number, taps.weight[corner]};
+      }
+    } else {
+      Slots<Index> slots{};
+#pragma unroll
+      for (int corner = 0; corner < kCorners; ++corner) {
+        if (taps.weight[corner] == C(0)) continue;
+        slots.of_corner[corner] = atomicAdd(&s.counts[first + corner_offset(corner, p)], Index{1});
+      }
+      s.slots[i] = slots;
     }
-    if constexpr (!kFills) s.slots[i] = slots;
   }
 }
 

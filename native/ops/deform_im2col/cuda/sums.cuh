@@ -77,8 +77,9 @@ __global__ void __launch_bounds__(kSumThreads)
     for (int k = 0; k < kSumCorners; ++k) {
       if (k < corners) next[k] = list[k];
     }
-    const uint4* const gradients = s.laid + by_block.quotient * laid.blocks.vectors_of_block() + vector;
-    const uint32_t vectors = uint32_t{1} << bits;
+    const char* const gradients =
+        reinterpret_cast<const char*>(s.laid + by_block.quotient * laid.blocks.vectors_of_block() + vector);
+    const uint32_t of_sample = uint32_t{16} << bits;  // bytes
     C sums[kChannels];
 #pragma unroll
     for (int k = 0; k < kChannels; ++k) sums[k] = C(0);
@@ -89,7 +90,8 @@ __global__ void __launch_bounds__(kSumThreads)
       for (int k = 0; k < kSumCorners; ++k) {
         if (j + k >= corners) continue;
         weights[k] = next[k].weight;
-        found[k] = load_channels<T>(gradients + uint64_t{next[k].number / kCorners} * vectors);
+        const uint64_t offset = uint64_t{next[k].number / kCorners} * of_sample;
+        found[k] = load_channels<T>(reinterpret_cast<const uint4*>(gradients + offset));
       }
 #pragma unroll
       for (int k = 0; k < kSumCorners; ++k) {

@@ -56,6 +56,8 @@ class Row:
     Rows without it differ from another in data alone. `needs` is a module beside torch that has the operator;
     `compiled` says whether compiled programs call our kernels, too; `formula`: whether the gradient is arithmetic of
     PyTorch's around them, which a compiler does in its own way, so that its bits need not be the eager program's.
+    `other_gradient`: the other's gradient is not that of its forward, as docs/differences.md says of it, so that outputs
+    alone are held beside each other.
     """
 
     name: str
@@ -65,6 +67,7 @@ class Row:
     needs: str = ""
     compiled: bool = True
     formula: bool = False
+    other_gradient: bool = False
 
 
 def _pad(shape: Sequence[int], pads: int, mode: str, data: Data) -> Problem:
@@ -308,7 +311,7 @@ def _rows() -> Iterator[Row]:
     for name in ("ps_roi_align", "ps_roi_pool"):
         whole, tiny = partial(_pooled, name, _BIN_MAPS, 512), partial(_pooled, name, (1, 49, 8, 8), 2)
         text = f"torchvision {name} 7x7, N2 C490 50x76, 512 boxes"
-        yield Row(text, whole, tiny, name, needs="torchvision")
+        yield Row(text, whole, tiny, name, needs="torchvision", other_gradient=name == "ps_roi_pool")
     for shape, masked in (((2, 64, 100, 152), False), ((2, 256, 50, 76), True)):
         whole, tiny = partial(_deformed, shape, masked), partial(_deformed, (1, 2, 4, 4), masked)
         text = f"torchvision deform_conv2d 3x3{', masks' * masked}, {'x'.join(map(str, shape))}"

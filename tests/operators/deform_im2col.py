@@ -77,7 +77,9 @@ def scratch_bounds(symbol: Symbol, backend: str, values: Mapping[str, Any]) -> t
     wide = compute_bytes(symbol) == 8
     groups, pixels = values["n"] * values["offset_groups"], values["h"] * values["w"]
     samples = values["kernel_h"] * values["kernel_w"] * values["output_h"] * values["output_w"]
-    if symbol.operator.name != "deform_im2col_backward":
+    if symbol.operator.name == "deform_im2col":
+        return 0, 0
+    if symbol.operator.name == "deform_im2col_offset_backward":
         input = next(tensor for tensor in symbol.tensors if tensor.name == "input")
         of_pixel = values["c"] * symbol.element_bytes(input)
         if backend == "cpu" or of_pixel < 16 or samples < pixels // 4:

@@ -82,7 +82,7 @@ OPERATORS: tuple[Operator, ...] = (
         variants=IMAGE_FLOATS,
         empty="An empty columns: success, nothing to write. h = 0 or w = 0: columns is 0.",
         bad_data=_BAD_DATA,
-        workspace=_LAID_INPUT,
+        workspace="None.",
         determinism=BIT_STABLE
         + "A chain of fma over the corners (y0 x0), (y0 x1), (y1 x0), (y1 x1); a weight is y x, rounded, times the "
         "mask, rounded.",

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// The forward on CUDA: a thread makes a sample's columns.
+// The forward on CUDA: a thread makes a sample's columns. Planes are read as they lie: a laid out input, as the gradients
+// read it, made f32 slower, whose time is that of writing the columns.
 #pragma once
 
-#include "ops/deform_im2col/cuda/laid_input.cuh"
 #include "ops/deform_im2col/cuda/samples.cuh"
 
 namespace baracuda::deform_im2col {
 namespace {
 
 constexpr int kSampleThreads = 128;
-// Channels of planes for which a thread finds its sample's weights once.
+// Channels for which a thread finds its sample's weights once.
 constexpr int32_t kForwardChannels = 16;
 
 template <typename T>
@@ -39,55 +39,6 @@ __global__ void __launch_bounds__(kSampleThreads)
         sum = fma(taps.weight[corner], widen(plane[k * p.pixels + first + corner_offset(corner, p)]), sum);
       }
       column[k * p.samples] = narrow<T>(sum);
-    }
-  }
-}
-
-constexpr int kLaidSampleWarps = kSampleThreads / 32;
-// Channels of an input that is laid out for which a thread finds its sample's weights once: whole blocks of every type.
-constexpr int32_t kLaidForwardChannels = 64;
-
-// The same from an input that is laid out.
-template <typename T>
-__global__ void __launch_bounds__(kSampleThreads)
-    sample_laid_columns(const __grid_constant__ Problem p, const __grid_constant__ ForwardBuffers<T> b,
-                        const uint4* laid, const __grid_constant__ LaidStrides strides,
-                        const __grid_constant__ SampleWarps warps) {
-  using C = Compute<T>;
-  constexpr int kChannels = kVectorChannels<T>;
-  const int64_t tasks = ceil_div(warps.count, kLaidSampleWarps);
-  const int64_t jobs = tasks * ceil_div(p.c, kLaidForwardChannels);
-  for (int64_t job = blockIdx.x; job < jobs; job += gridDim.x) {
-    const Division by_channel(job, tasks);
-    SamplePlace place;
-    const int64_t warp = by_channel.remainder * kLaidSampleWarps + threadIdx.x / 32;
-    const bool exists = warps.find(warp, &place, p);
-    const Position<C> at = place.locate(b.offset, p);
-    const Taps<C> taps = place.taps(at, b.mask, p);
-    const int64_t channel = by_channel.quotient * kLaidForwardChannels, first = place.group * p.c + channel;
-    T* column = b.columns + first * p.samples + place.sample;
-    LaidCorners<T> corners(reinterpret_cast<const char*>(laid) + place.group * strides.group, first_pixel(at, p),
-                           channel, strides);
-    wait_for_kernel_before();
-    if (!exists) continue;
-    const int left = static_cast<int>(at_most(p.c - channel, kLaidForwardChannels));
-    for (int k = 0; k < left; k += kChannels, corners.go_on()) {
-      ChannelVector<T> pixels[kCorners];
-#pragma unroll
-      for (int corner = 0; corner < kCorners; ++corner) {
-        if (taps.weight[corner] != C(0)) pixels[corner] = corners.load(corner, kChannels);
-      }
-#pragma unroll
-      for (int of = 0; of < kChannels; ++of) {
-        C sum = C(0);
-#pragma unroll
-        for (int corner = 0; corner < kCorners; ++corner) {
-          if (taps.weight[corner] == C(0)) continue;
-          sum = fma(taps.weight[corner], widen(pixels[corner].channel[of]), sum);
-        }
-        if (k + of < left) *column = narrow<T>(sum);
-        column += p.samples;
-      }
     }
   }
 }

@@ -2,7 +2,6 @@
 // The sampling of deformable convolution on CUDA: which path a call takes.
 //
 //   path          calls                                             code
-//   laid samples  the forward, channels and samples enough          laid_input.cuh, columns.cuh
 //   samples       the forward                                       columns.cuh
 //   laid slopes   by offset and mask, channels and samples enough   laid_input.cuh, slopes.cuh
 //   slopes        by offset and mask                                slopes.cuh
@@ -18,23 +17,6 @@
 
 namespace baracuda::deform_im2col {
 namespace {
-
-template <typename T>
-struct LaidSamplesPath {
-  static const char* name() { return "laid samples"; }
-  const DeviceRequest<Problem, ForwardBuffers<T>>& call;
-  bool can() const { return lays_input<T>(call.p); }
-  size_t bytes() const { return laid_input_bytes<T>(call.p); }
-  Status enqueue() const {
-    const Problem& p = call.p;
-    uint4* const laid = static_cast<uint4*>(call.workspace);
-    const SampleWarps warps(p);
-    BARACUDA_RETURN_IF_FAILED(lay_input("deform_im2col layout kernel", p, call.b.input, laid, call.stream));
-    return launch_early("deform_im2col kernel", sample_laid_columns<T>,
-                        blocks_for(ceil_div(warps.count, kLaidSampleWarps) * ceil_div(p.c, kLaidForwardChannels), 1),
-                        kSampleThreads, 0, call.stream, p, call.b, laid, LaidStrides(input_blocks<T>(p), p), warps);
-  }
-};
 
 template <typename T>
 struct SamplesPath {
@@ -155,7 +137,7 @@ struct LongListsPath : AnyListsPath<T, unsigned long long> {
 template <class Buffers>
 struct PathsOf;
 template <typename T>
-struct PathsOf<ForwardBuffers<T>> : Paths<LaidSamplesPath<T>, SamplesPath<T>> {};
+struct PathsOf<ForwardBuffers<T>> : Paths<SamplesPath<T>> {};
 template <typename T>
 struct PathsOf<InputBuffers<T>> : Paths<ZerosPath<T>, ListsPath<T>, LongListsPath<T>> {};
 template <typename T>

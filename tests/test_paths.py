@@ -126,10 +126,9 @@ def dequantize(inner: int) -> Make:
     )
 
 
-def deform(channels: int, stride: int = 1) -> Make:
-    """One tap at every `stride`-th pixel of 8 x 8."""
-    offset = np.zeros((1, 2, 8 // stride, 8 // stride), np.float32)
-    return lambda place: pybaracuda.deform_im2col(place(ones(1, channels, 8, 8)), place(offset), 1, stride)
+def deform(place: Any) -> Any:
+    arrays = ones(1, 4, 8, 8), np.zeros((1, 2, 8, 8), np.float32)
+    return pybaracuda.deform_im2col(*map(place, arrays), 1)
 
 
 def deform_backward(place: Any) -> Any:
@@ -138,6 +137,7 @@ def deform_backward(place: Any) -> Any:
 
 
 def deform_offset_backward(channels: int, stride: int = 1) -> Make:
+    """One tap at every `stride`-th pixel of 8 x 8."""
     side = 8 // stride
     arrays = ones(1, channels, side**2), ones(1, channels, 8, 8), np.zeros((1, 2, side, side), np.float32)
     return lambda place: pybaracuda.deform_im2col_offset_backward(*map(place, arrays), 1, stride)
@@ -215,7 +215,7 @@ CUDA = {
     "grid_sample_backward of volumes": (volume_backward((True, True)), "tiles"),
     "grid_sample_backward of volumes, nearest": (nearest_volume_backward, "nearest"),
     "grid_sample_backward of volumes, of the grid": (volume_backward((False, True)), "slopes"),
-    "deform_im2col": (deform(4), "samples"),
+    "deform_im2col": (deform, "samples"),
     "deform_im2col_backward": (deform_backward, "lists"),
     "deform_im2col_offset_backward": (deform_offset_backward(4), "laid slopes"),
     "deform_im2col_offset_backward, 3 channels": (deform_offset_backward(3), "slopes"),

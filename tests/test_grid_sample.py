@@ -476,6 +476,29 @@ def test_many_small_images_in_other_modes(place: Place, dtype: Any, rng: np.rand
     check_ruled(place, farther(random_grid_case(rng, dtype, (50, 17, 8, 8), (9, 13)), 3), rule)
 
 
+CUBIC = pytest.mark.parametrize("rule", RULES[12:], ids=lambda rule: "-".join(str(v) for v in list(rule.values())[1:]))
+
+
+@CUBIC
+@pytest.mark.parametrize(("channels", "samples"), [(2, 170), (5, 193), (9, 600), (70, 190)])
+def test_bicubic_samples_that_crowd_a_tile(
+    place: Place, dtype: Any, rng: np.random.Generator, rule: Rule, channels: int, samples: int
+) -> None:
+    # CUDA stages 192 samples of a tile at a time and 2,560 contributions (f64: 1,536), gives a block 176 samples of
+    # which it sums the gradients to the grid, and sorts more than 512 by another kernel.
+    check_ruled(place, farther(random_grid_case(rng, dtype, (1, channels, 9, 10), (1, samples)), 0.4), rule)
+
+
+@CUBIC
+def test_bicubic_positions_without_halves(place: Place, dtype: Any, rng: np.random.Generator, rule: Rule) -> None:
+    # A sample's four pixels may be the same, or two apart.
+    case = random_grid_case(rng, dtype, (1, 3, 11, 13), (4, 16))
+    digits = np.finfo(case.grid.dtype).nmant
+    large = 2.0 ** rng.uniform(digits - 1, digits + 4, case.grid.shape) / np.array([13, 11])
+    case = case._replace(grid=np.copysign(large, case.grid).astype(case.grid.dtype))
+    check_ruled(place, case, rule)
+
+
 @RULE
 def test_bad_coordinates_in_every_mode(place: Place, dtype: Any, rng: np.random.Generator, rule: Rule) -> None:
     compute = coordinate_dtype(dtype)

@@ -50,9 +50,9 @@ _SCRATCH = (
     "Never of the order of n times c."
 )
 _CUBIC_SCRATCH = (
-    "Mode bicubic: on CUDA 192 bytes a sample (f64: 256), 128 more (f64: 256) of at least 65,536 samples, and 24 a "
-    "pixel; on the CPU 264 bytes a sample (f64: 368) and 4 a pixel of one image; 1 KiB, and about half as much again "
-    "where 32 bits do not count an image's taps."
+    "Mode bicubic: on CUDA 33 bytes a sample, 256 more (f64: 512) of at least 65,536 samples, and 1 a pixel, rounded "
+    "up to tiles of 8 x 8, also for grad_grid alone; on the CPU 264 bytes a sample (f64: 368) and 4 a pixel of one "
+    "image; 1 KiB, and about half as much again where 32 bits do not count an image's taps."
 )
 _SUMS = (
     "A pixel owns its sum: samples ascending, taps in order, partial sums of 256 terms; grad_grid sums channels "
@@ -166,7 +166,7 @@ OPERATORS: tuple[Operator, ...] = (
         variants=IMAGE_FLOATS,
         empty=f"No samples: grad_input is all zeros. c = 0: grad_grid is all zeros. {_EX_EMPTY}",
         bad_data=_EX_BAD_DATA,
-        workspace=f"grad_grid alone: none. Else: {_SCRATCH} {_CUBIC_SCRATCH}",
+        workspace=f"grad_grid alone: none, but on CUDA in mode bicubic. Else: {_SCRATCH} {_CUBIC_SCRATCH}",
         determinism=BIT_STABLE + _SUMS + " Either gradient alone has the bits that it has beside the other. Mode "
         "nearest: grad_grid is 0.",
         source=_EX_SOURCE,

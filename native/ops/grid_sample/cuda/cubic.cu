@@ -6,14 +6,14 @@
 //
 //   backward path      calls                                      code
 //   zeros              no pixels or no samples                    memsets
-//   cubic slopes       the gradient to the grid alone             backward/cubic.cuh
-//   cubic lists        32 bits count an image's taps              backward/cubic.cuh
-//   long cubic lists   all                                        backward/cubic.cuh
+//   cubic tiles        32 bits count an image's samples           backward/cubic_lists.cuh, cubic_tiles.cuh,
+//   long cubic tiles   all                                        cubic_slopes.cuh
 #include "ops/grid_sample/cuda/cubic.h"
 
 #include "core/cuda_paths.cuh"
 #include "core/cuda_zeros.cuh"
-#include "ops/grid_sample/cuda/backward/cubic.cuh"
+#include "ops/grid_sample/cuda/backward/cubic_slopes.cuh"
+#include "ops/grid_sample/cuda/backward/cubic_tiles.cuh"
 
 namespace baracuda::grid_sample {
 namespace {
@@ -70,12 +70,6 @@ Status run_cubic(const RuledProblem& p, const ForwardBuffers<T>& b, void* worksp
 }
 
 template <typename T>
-Status enqueue_slopes(const RuledProblem& p, const BackwardBuffers<T>& b, Stream stream) {
-  return launch_kernel("grid_sample_backward slope kernel", sum_cubic_slopes<T>,
-                       blocks_for(p.n * p.samples, kCubicThreads), kCubicThreads, 0, stream, p, b);
-}
-
-template <typename T>
 struct CubicZerosPath {
   static const char* name() { return "zeros"; }
   const CubicBackward<T>& call;
@@ -90,12 +84,34 @@ struct CubicZerosPath {
   }
 };
 
-template <typename T>
-struct CubicSlopesPath {
-  static const char* name() { return "cubic slopes"; }
+// Launches of a problem whose samples have so many vectors in a step.
+template <typename T, typename Index, int kVectors>
+struct CubicTilesOf {
+  using C = Compute<T>;
   const CubicBackward<T>& call;
-  bool can() const { return !call.p.has_grad_input(); }
-  Status enqueue() const { return enqueue_slopes(call.p, call.b, call.stream); }
+  const CubicTiles& tiles;
+  const CubicStorage<Index>& s;
+
+  // The gradients from the channels at hand, which begin at `channel`.
+  Status enqueue(int32_t channel) const {
+    const RuledProblem& p = call.p;
+    const Stream stream = call.stream;
+    BARACUDA_RETURN_IF_FAILED(launch_early(
+        "grid_sample_backward gradient kernel", lay_gradients<T, Index, kVectors>,
+        blocks_for(ceil_div(p.n * p.samples, kLaidSamples) * s.steps, 1), kCubicThreads, 0, stream, p,
+        call.b.grad_output, channel, s));
+    if (p.has_grad_grid()) {
+      BARACUDA_RETURN_IF_FAILED(launch_early("grid_sample_backward slope kernel", sum_cubic_slopes<T, Index, kVectors>,
+                                             blocks_for(s.segment_limit, 1), kCubicThreads, 0, stream, p, tiles, call.b,
+                                             channel, s));
+    }
+    if (!p.has_grad_input()) return Status::kOk;
+    constexpr auto kSum = sum_cubic<T, Index, kVectors>;
+    BARACUDA_RETURN_IF_FAILED(allow_shared_bytes<kSum>("grid_sample_backward kernel"));
+    return launch_early("grid_sample_backward kernel", kSum,
+                        blocks_for(tiles.total * ceil_div(s.channels, kChannelChunk), 1), kCubicThreads,
+                        sizeof(CubicTileShared<C, Index, kVectors>), stream, p, tiles, call.b, channel, s);
+  }
 };
 
 template <typename T, typename Index>
@@ -106,70 +122,70 @@ struct AnyCubicPath {
   Status enqueue() const {
     const RuledProblem& p = call.p;
     const Stream stream = call.stream;
-    const CubicStorage<C, Index> s(p, call.workspace);
-    const C* const grid = call.b.grid;
+    const CubicTiles tiles(p);
+    const CubicStorage<Index> s(p, sizeof(C), call.workspace);
     const uint32_t by_sample = blocks_for(p.n * p.samples, kCubicThreads);
-    if (p.has_grad_grid()) BARACUDA_RETURN_IF_FAILED(enqueue_slopes(p, call.b, stream));
-    BARACUDA_RETURN_IF_FAILED(enqueue_zeros(s.totals, s.cleared_bytes, stream));
-    BARACUDA_RETURN_IF_FAILED(launch_kernel("grid_sample_backward count kernel", list_cubic<C, Index, false>,
-                                            by_sample, kCubicThreads, 0, stream, p, grid, s));
-    BARACUDA_RETURN_IF_FAILED(launch_kernel("grid_sample_backward reserve kernel", reserve_cubic<C, Index>,
-                                            blocks_for(s.pixels, kCubicThreads), kCubicThreads, 0, stream, s));
-    BARACUDA_RETURN_IF_FAILED(launch_kernel("grid_sample_backward list kernel", list_cubic<C, Index, true>, by_sample,
-                                            kCubicThreads, 0, stream, p, grid, s));
-    BARACUDA_RETURN_IF_FAILED(launch_kernel("grid_sample_backward sort kernel", sort_cubic<C, Index>,
-                                            blocks_for(s.pixels, kCubicWarps), kCubicThreads, 0, stream, p, grid, s));
-    const uint32_t multiprocessors = static_cast<uint32_t>(call.device.multiprocessors);
-    BARACUDA_RETURN_IF_FAILED(launch_kernel("grid_sample_backward long sort kernel", sort_long_cubic<C, Index>,
-                                            multiprocessors, kSortThreads<Index>, 0, stream, p, grid, s));
-    const int64_t all = ceil_div(p.c, kCubicLanes);
-    for (int64_t block = 0; block < all; block += s.channel_blocks) {
-      const int64_t blocks = all - block < s.channel_blocks ? all - block : s.channel_blocks;
-      const int32_t channel = static_cast<int32_t>(block * kCubicLanes);
-      BARACUDA_RETURN_IF_FAILED(launch_kernel(
-          "grid_sample_backward gradient kernel", lay_gradients<T, Index>,
-          blocks_for(ceil_div(p.n * p.samples, kCubicLanes) * blocks, 1), kCubicThreads, 0, stream, p,
-          call.b.grad_output, channel, blocks, s));
-      BARACUDA_RETURN_IF_FAILED(launch_kernel("grid_sample_backward kernel", sum_cubic<T, Index>,
-                                              blocks_for(ceil_div(p.pixels, kCubicLanes) * p.n * blocks, 1),
-                                              kCubicThreads, 0, stream, p, call.b.grad_input, channel, blocks, s));
+    BARACUDA_RETURN_IF_FAILED(enqueue_zeros_early(s.totals, s.cleared_bytes, stream));
+    BARACUDA_RETURN_IF_FAILED(launch_early("grid_sample_backward count kernel", list_cubic<C, Index, false>, by_sample,
+                                           kCubicThreads, 0, stream, p, tiles, call.b.grid, call.b.grad_grid, s));
+    BARACUDA_RETURN_IF_FAILED(launch_early("grid_sample_backward reserve kernel", reserve_cubic<Index>,
+                                           blocks_for(tiles.total, kCubicThreads), kCubicThreads, 0, stream, tiles, s));
+    BARACUDA_RETURN_IF_FAILED(launch_early("grid_sample_backward list kernel", list_cubic<C, Index, true>, by_sample,
+                                           kCubicThreads, 0, stream, p, tiles, call.b.grid, call.b.grad_grid, s));
+    if (p.has_grad_input()) {
+      BARACUDA_RETURN_IF_FAILED(launch_early("grid_sample_backward sort kernel", sort_cubic<Index>,
+                                             blocks_for(tiles.total, kCubicWarps), kCubicThreads, 0, stream, tiles, s));
+      BARACUDA_RETURN_IF_FAILED(launch_early("grid_sample_backward long sort kernel", sort_long_cubic<Index>,
+                                             static_cast<uint32_t>(call.device.multiprocessors), kSortThreads<Index>, 0,
+                                             stream, p.samples, s));
+    }
+    if (p.has_grad_grid() && may_reach_far(p)) {
+      BARACUDA_RETURN_IF_FAILED(launch_early("grid_sample_backward far kernel", sum_far_slopes<T>, by_sample,
+                                             kCubicThreads, 0, stream, p, call.b));
+    }
+    for (int64_t channel = 0; channel < p.c; channel += s.channels) {
+      BARACUDA_RETURN_IF_FAILED(enqueue_channels(tiles, s, static_cast<int32_t>(channel)));
     }
     return Status::kOk;
   }
+
+ private:
+  Status enqueue_channels(const CubicTiles& tiles, const CubicStorage<Index>& s, int32_t channel) const {
+    if constexpr (sizeof(Index) == 4) {
+      if (s.vectors == 1) return CubicTilesOf<T, Index, 1>{call, tiles, s}.enqueue(channel);
+      if (s.vectors == 2) return CubicTilesOf<T, Index, 2>{call, tiles, s}.enqueue(channel);
+    }
+    return CubicTilesOf<T, Index, kMostVectors>{call, tiles, s}.enqueue(channel);
+  }
 };
 
-// Whether 32 bits count an image's taps.
-inline bool fits_narrow_taps(const Problem& p) { return p.samples <= UINT32_MAX / kCubicTaps; }
+// Whether 32 bits count an image's samples.
+inline bool fits_narrow_samples(const Problem& p) { return p.samples <= UINT32_MAX; }
 
 template <typename T>
-struct CubicListsPath : AnyCubicPath<T, uint32_t> {
-  static const char* name() { return "cubic lists"; }
-  bool can() const { return fits_narrow_taps(this->call.p); }
+struct CubicTilesPath : AnyCubicPath<T, uint32_t> {
+  static const char* name() { return "cubic tiles"; }
+  bool can() const { return fits_narrow_samples(this->call.p); }
 };
 
 template <typename T>
-struct LongCubicListsPath : AnyCubicPath<T, unsigned long long> {
-  static const char* name() { return "long cubic lists"; }
+struct LongCubicTilesPath : AnyCubicPath<T, unsigned long long> {
+  static const char* name() { return "long cubic tiles"; }
 };
 
 template <typename T>
 Status run_cubic(const RuledProblem& p, const BackwardBuffers<T>& b, void* workspace, Stream stream) {
-  using Cubic = Paths<CubicZerosPath<T>, CubicSlopesPath<T>, CubicListsPath<T>, LongCubicListsPath<T>>;
+  using Cubic = Paths<CubicZerosPath<T>, CubicTilesPath<T>, LongCubicTilesPath<T>>;
   return with_device(Request<RuledProblem, BackwardBuffers<T>>{p, b, workspace, stream},
                      [](const auto& request) { return Cubic::enqueue(request); });
-}
-
-template <typename C>
-size_t bytes_of(const RuledProblem& p) {
-  return fits_narrow_taps(p) ? CubicStorage<C, uint32_t>(p, nullptr).bytes
-                             : CubicStorage<C, unsigned long long>(p, nullptr).bytes;
 }
 
 }  // namespace
 
 size_t cubic_bytes(const RuledProblem& p, size_t compute_bytes) {
-  if (!p.has_grad_input() || p.input_numel == 0 || p.samples == 0) return 0;
-  return compute_bytes == sizeof(double) ? bytes_of<double>(p) : bytes_of<float>(p);
+  if (p.input_numel == 0 || p.samples == 0) return 0;
+  return fits_narrow_samples(p) ? CubicStorage<uint32_t>(p, compute_bytes, nullptr).bytes
+                                : CubicStorage<unsigned long long>(p, compute_bytes, nullptr).bytes;
 }
 
 #define BARACUDA_PROVIDE_CUBIC(T)                                                                             \

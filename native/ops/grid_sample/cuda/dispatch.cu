@@ -40,8 +40,8 @@ size_t bytes_of(const RuledProblem&, const ForwardBuffers<T>*) {
 
 template <typename T>
 size_t bytes_of(const RuledProblem& p, const BackwardBuffers<T>*) {
-  if (!p.has_grad_input()) return 0;
   if (p.is_cubic()) return cubic_bytes(p, sizeof(Compute<T>));
+  if (!p.has_grad_input()) return 0;
   const BackwardBuffers<T> none{};
   const Request<Problem, BackwardBuffers<T>> request{p, none, nullptr};
   const DeviceTraits any{};  // the size is the same on every device

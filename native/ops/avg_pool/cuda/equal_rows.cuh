@@ -219,7 +219,7 @@ EqualRowsCall<T> equal_rows_call(const Problem& p, const BackwardBuffers<T>& b) 
       EqualRowsCall<T> next = call;
       next.places[0] = ds.elements[d], next.places[1] = hs.elements[h];
       next.most[0] = ds.windows[d], next.most[1] = hs.windows[h];
-      next.keys[0] = 2 * next.most[0], next.keys[1] = 2 * next.most[1];
+      next.keys[0] = 2 * next.most[0] + 1, next.keys[1] = 2 * next.most[1] + 1;
       if (int64_t{next.keys[0]} * next.keys[1] > kEqualRowBytes ||
           equal_row_bytes(next) > static_cast<size_t>(kEqualRowBytes)) {
         continue;

@@ -360,7 +360,7 @@ def test_volumes_of_strips(place: Place, dtype: Any, rng: np.random.Generator, e
     check(place, adaptive_case(rng, dtype, extents, (1, 1, 1)))
 
 
-@pytest.mark.parametrize("extents", [(1, 5, 4), (1, 41, 260), (4, 9, 264), (13, 70, 28)])
+@pytest.mark.parametrize("extents", [(1, 5, 4), (1, 41, 260), (4, 9, 264), (5, 40, 28)])
 def test_halving_windows(place: Place, dtype: Any, rng: np.random.Generator, extents: tuple[int, int, int]) -> None:
     """Windows of three elements at every second one, in one and in several tiles, along d those or single ones."""
     for kernel, stride in (((3, 3, 3), (2, 2, 2)), ((1, 3, 3), (1, 2, 2))):
@@ -370,6 +370,15 @@ def test_halving_windows(place: Place, dtype: Any, rng: np.random.Generator, ext
             check(place, fixed_case(rng, dtype, extents, kernel, stride, padding, (1, 2), ceil_mode=True))
             options: dict[str, Any] = {"count_include_pad": False, "divisor_override": -7 if padding[2] else None}
             check(place, fixed_case(rng, dtype, extents, kernel, stride, padding, (1, 2), **options))
+
+
+@pytest.mark.parametrize("extents", [(1, 16, 8), (1, 300, 16), (9, 40, 24), (2, 33, 520)])
+def test_equal_rows(place: Place, dtype: Any, rng: np.random.Generator, extents: tuple[int, int, int]) -> None:
+    """Windows so far apart that rows repeat, in one and in several tiles, with and without overlaps."""
+    for bins in ((1, 2, 2), (2, 5, 7), (2, 3, 1)):
+        check(place, adaptive_case(rng, dtype, extents, bins, (1, 2)))
+    kernel, stride = (2, 9, 3), (2, 8, 2)
+    check(place, fixed_case(rng, dtype, extents, kernel, stride, (1, 4, 1), (1, 2), count_include_pad=False))
 
 
 @pytest.mark.parametrize("rows", [7, 8, 33, 64])

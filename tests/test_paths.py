@@ -238,6 +238,10 @@ CUDA = {
         lambda place: pybaracuda.avg_pool_backward(place(ones(1, 1, 2, 3)), (1, 1, 5, 8), 3, 2),
         "halving",
     ),
+    "adaptive_avg_pool_backward": (
+        lambda place: pybaracuda.adaptive_avg_pool_backward(place(ones(1, 2, 2)), (1, 16, 16), axes=2),
+        "equal rows",
+    ),
     "max_pool": (lambda place: pybaracuda.max_pool(place(ones(1, 2, 4, 6)), 2), "small windows"),
     "max_pool, wider windows": (lambda place: pybaracuda.max_pool(place(ones(1, 1, 8)), 4), "few windows"),
     "adaptive_max_pool": (lambda place: pybaracuda.adaptive_max_pool(place(ones(1, 16, 16)), 2), "tall windows"),

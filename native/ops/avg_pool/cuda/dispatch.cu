@@ -15,6 +15,8 @@
 //   halving          as rows, windows of three elements that begin at   halving.cuh, quotients in shared memory
 //                    every second one along h and w, along d those or
 //                    single ones; rows of grad_input of whole vectors
+//   equal rows       as rows, windows so far apart that half of the rows  equal_rows.cuh, a row once and its copies
+//                    of grad_input are copies of others; whole vectors
 //   strips           as rows, with rows of grad_input of whole vectors    strips.cuh, 16 bytes a thread
 //                    of 16 bytes, and windows that are not too dense
 //   rows             fewer than 2^31 elements, lists of at most 256       rows.cuh
@@ -22,6 +24,7 @@
 #include "core/cuda_zeros.cuh"
 #include "core/paths.h"
 #include "ops/avg_pool/cuda/elements.cuh"
+#include "ops/avg_pool/cuda/equal_rows.cuh"
 #include "ops/avg_pool/cuda/halving.cuh"
 #include "ops/avg_pool/cuda/rows.cuh"
 #include "ops/avg_pool/cuda/single_windows.cuh"
@@ -86,6 +89,20 @@ struct HalvingPath {
 };
 
 template <typename T>
+struct EqualRowsPath {
+  static const char* name() { return "equal rows"; }
+  const Request<Problem, BackwardBuffers<T>>& call;
+  const EqualRowsCall<T> tiles;
+
+  explicit EqualRowsPath(const Request<Problem, BackwardBuffers<T>>& request)
+      : call(request), tiles(is_few<BackwardBuffers<T>>(request.p) && has_vectors(request.p, request.b)
+                                 ? equal_rows_call(request.p, request.b)
+                                 : EqualRowsCall<T>{request.b, CommonDivisor<Compute<T>>(request.p)}) {}
+  bool can() const { return tiles.keys[0] > 0; }
+  Status enqueue() const { return enqueue_equal_rows(call.p, tiles, call.stream); }
+};
+
+template <typename T>
 struct StripsPath {
   static const char* name() { return "strips"; }
   const Request<Problem, BackwardBuffers<T>>& call;
@@ -121,8 +138,8 @@ Status run(const Problem& p, const ForwardBuffers<T>& b, void* workspace, Stream
 template <typename T>
 Status run(const Problem& p, const BackwardBuffers<T>& b, void* workspace, Stream stream) {
   using Buffers = BackwardBuffers<T>;
-  using All = Paths<ZerosPath<Buffers>, SingleWindowsPath<T>, HalvingPath<T>, StripsPath<T>, RowsPath<Buffers>,
-                    ElementsPath<Buffers>>;
+  using All = Paths<ZerosPath<Buffers>, SingleWindowsPath<T>, HalvingPath<T>, EqualRowsPath<T>, StripsPath<T>,
+                    RowsPath<Buffers>, ElementsPath<Buffers>>;
   return All::enqueue(Request<Problem, Buffers>{p, b, workspace, stream});
 }
 

@@ -24,6 +24,8 @@ constexpr int kHalvingLanes = 4;
 // Threads along w, at most, and blocks of rows that a thread has one after the other.
 constexpr int64_t kHalvingGroups = 64;
 constexpr int64_t kHalvingEach = 4;
+// Pairs of rows of a tile, at most: what shared memory holds of narrow rows.
+constexpr int64_t kHalvingPairs = 512;
 // So many gradients a thread asks for at once.
 constexpr int kHalvingBatch = 4;
 
@@ -201,7 +203,8 @@ Status enqueue_halving(const Problem& p, const BackwardBuffers<T>& b, Stream str
   const int64_t pieces = ceil_div(all_groups, kHalvingGroups), groups = ceil_div(all_groups, pieces);
   const int64_t group_rows = kTileThreads / groups;
   // As many blocks of rows as threads have one after the other, fewer where multiprocessors would have none.
-  const int64_t most = at_least(at_most(planes * pieces * all_d * all_h / kTileBlocks, group_rows * kHalvingEach), 1);
+  const int64_t each = at_most(group_rows * kHalvingEach, kHalvingPairs);
+  const int64_t most = at_least(at_most(planes * pieces * all_d * all_h / kTileBlocks, each), 1);
   int64_t pairs_d = 1, pairs_h = has_depth ? 1 : most;
   while (has_depth && 2 * pairs_d * pairs_h <= most && pairs_d * pairs_h < all_d * all_h) {
     (pairs_d < pairs_h && pairs_d < all_d || pairs_h >= all_h ? pairs_d : pairs_h) *= 2;

@@ -40,6 +40,15 @@ def roi_forward(side: int) -> Make:
     return lambda place: pybaracuda.roi_align(place(ones(1, 4, 64, 64)), place(boxes()), (side, side))
 
 
+def roi_pool_backward(channels: int, side: int = 7, count: int = 1) -> Make:
+    return lambda place: pybaracuda.roi_pool_backward(
+        place(ones(count, channels, side, side)),
+        place(boxes(count)),
+        place(np.zeros((count, channels, side, side), np.int32)),
+        (1, channels, 64, 64),
+    )
+
+
 def grid_backward(channels: int, size: int = 16, samples: int = 32) -> Make:
     return lambda place: pybaracuda.grid_sample_backward(
         place(ones(1, channels, samples, samples)),
@@ -151,6 +160,8 @@ CPU = {
     "roi_align": (roi_forward(7), "bins"),
     "roi_align_backward": (roi_backward(7), "tiles"),
     "roi_align_backward, no boxes": (roi_backward(7, 0), "zeros"),
+    "roi_pool_backward": (roi_pool_backward(8), "planes"),
+    "roi_pool_backward, no boxes": (roi_pool_backward(8, count=0), "zeros"),
     "grid_sample": (grid_forward(3), "samples"),
     "grid_sample_backward, 3 channels": (grid_backward(3), "narrow tiles"),
     "grid_sample_backward, 4 channels": (grid_backward(4), "narrow tiles"),
@@ -208,6 +219,10 @@ CUDA = {
     "roi_align, 33 bins a side": (roi_forward(33), "columns"),
     "roi_align_backward": (roi_backward(7), "tiles"),  # of compute capability 9.0 and above
     "roi_align_backward, 17 bins a side": (roi_backward(17), "pixels"),
+    "roi_pool_backward": (roi_pool_backward(8), "tiles"),
+    "roi_pool_backward, few channels": (roi_pool_backward(7), "bands of few"),
+    "roi_pool_backward, an even number of bins": (roi_pool_backward(8, 6), "bands of few"),
+    "roi_pool_backward, no boxes": (roi_pool_backward(8, count=0), "zeros"),
     "grid_sample, f64": (grid_forward(64, np.float64), "samples"),
     "grid_sample_backward, 3 channels": (grid_backward(3), "narrow tiles"),
     "grid_sample_backward, no samples": (grid_backward(3, samples=0), "zeros"),

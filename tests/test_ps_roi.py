@@ -137,6 +137,21 @@ def test_boxes_around_every_batch(place: Place, dtype: Any, rng: np.random.Gener
     check(place, kind, random_case(rng, dtype, bins=(1, 2), channels=1, maps=(1, 5, 6), num_rois=num_rois))
 
 
+@KIND
+@pytest.mark.parametrize("channels", [12, 13, 25])
+def test_channels_around_a_tile(place: Place, dtype: Any, rng: np.random.Generator, kind: str, channels: int) -> None:
+    # A block of the CUDA backward has at most 12 channels.
+    check(place, kind, random_case(rng, dtype, bins=(2, 1), channels=channels, maps=(2, 30, 45), num_rois=40))
+
+
+@pytest.mark.parametrize("sampling_ratio", [7, 8, 9, 255, 256, 257])
+def test_samples_around_what_is_looked_at_one_by_one(
+    place: Place, wide_dtype: Any, rng: np.random.Generator, sampling_ratio: int
+) -> None:
+    # The CUDA backward finds the pixels of up to 8 samples, and the weights of up to 256, without bisection.
+    check(place, "align", random_case(rng, wide_dtype, channels=2, sampling_ratio=sampling_ratio))
+
+
 @pytest.mark.parametrize("sampling_ratio", [2, -1])
 def test_samples_have_roi_aligns_bits(place: Place, dtype: Any, rng: np.random.Generator, sampling_ratio: int) -> None:
     case = random_case(rng, dtype, sampling_ratio=sampling_ratio)

@@ -346,6 +346,27 @@ def test_full_bands(place: Place, wide_dtype: Any, rng: np.random.Generator, w: 
     check_any_pixels(place, random_case(rng, wide_dtype, 1.0, (1, 4100, 1, w), (2, 2), 3), rng)
 
 
+@pytest.mark.parametrize(("channels", "output_size"), [(7, (5, 5)), (8, (7, 7)), (16, (1, 3)), (17, (7, 1)), (20, (2, 3))])
+@pytest.mark.parametrize(("h", "w"), [(1, 300), (5, 2), (33, 65)])
+def test_sizes_around_tile_edges(
+    place: Place, dtype: Any, rng: np.random.Generator, channels: int, output_size: tuple[int, int], h: int, w: int
+) -> None:
+    # The CUDA backward of eight channels or more, and of an odd number of bins, owns tiles of 16 channels.
+    case = random_case(rng, dtype, 1.0, (2, channels, h, w), output_size, 21)
+    check_any_pixels(place, case, rng)
+    # Boxes of a forward, which meet few tiles.
+    _, argmax = forward(place, case)
+    compute = np.float64 if dtype == np.float64 else np.float32
+    assert_exact(backward(place, case, argmax), in_order(case, argmax, compute).astype(np.float64))
+
+
+@pytest.mark.parametrize("num_rois", [1023, 1025])
+def test_boxes_around_the_list_of_a_tile(place: Place, rng: np.random.Generator, num_rois: int) -> None:
+    # A tile lists 1024 boxes at a time. Planes so large that their boxes are not cut into blocks.
+    case = random_case(rng, np.float32, 1.0, (1, 8, 20, 1700), (1, 3), num_rois)
+    check_any_pixels(place, case, rng)
+
+
 @pytest.mark.parametrize("output_size", [(1, 31), (4, 8), (3, 11), (16, 16), (1, 257), (19, 27)])
 def test_bins_around_the_groups_of_a_warp(
     place: Place, dtype: Any, rng: np.random.Generator, output_size: tuple[int, int]

@@ -70,8 +70,10 @@ def draw_sizes(rng: np.random.Generator, symbol: Symbol) -> Values:
 
 
 def scratch_bounds(symbol: Symbol, backend: str, values: Mapping[str, Any]) -> tuple[int, int]:
-    """The header's: weights of the boxes, and on the CPU their order and sums."""
+    """The header's: weights of the boxes, and on the CPU their order and sums; none backward on CUDA."""
     samples, backward = "align" in symbol.operator.name, symbol.operator.name.endswith("_backward")
+    if backend == "cuda" and backward:
+        return 0, 0
     most = 0
     if samples:
         bins = values["pooled_h"] + values["pooled_w"]

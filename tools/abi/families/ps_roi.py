@@ -48,9 +48,8 @@ _AVERAGE = (
     "from zero; with e = max(end - start, 1) / bins, bin b has the pixels [start + floor(b e), start + "
     "ceil((b + 1) e)), both ends clipped to [0, extent - 1]."
 )
-_TABLES = (
-    "Tables of the boxes' weights: for each box at most 256 bytes and 8 (f64: 16) for each of h + w + 10 (pooled_h + "
-    "pooled_w)"
+_WEIGHTS = (
+    "of the boxes' weights: for each box at most 256 bytes and 8 (f64: 16) for each of h + w + 10 (pooled_h + pooled_w)"
 )
 _LISTS = "On the CPU 4 bytes a box and an image and, for the 16-bit types, an f32 copy of grad_input"
 
@@ -67,7 +66,7 @@ OPERATORS: tuple[Operator, ...] = (
         variants=IMAGE_FLOATS,
         empty="Zero boxes or channels: success, nothing to write. n = 0, h = 0 or w = 0: output is 0.",
         bad_data=_ALIGN_BAD,
-        workspace=f"{_TABLES}.",
+        workspace=f"Tables {_WEIGHTS}.",
         determinism=BIT_STABLE
         + "Rows ascending inside, columns ascending outside, each a chain of fma: roi_align's bits.",
         source=_ALIGN_SOURCE,
@@ -80,7 +79,7 @@ OPERATORS: tuple[Operator, ...] = (
         variants=IMAGE_FLOATS,
         empty="Zero boxes: grad_input is all zeros. An empty grad_input: success, nothing to write.",
         bad_data=_ALIGN_BAD,
-        workspace=f"{_TABLES}. {_LISTS}.",
+        workspace=f"{_LISTS}, and tables {_WEIGHTS}. On CUDA none.",
         determinism=BIT_STABLE
         + "A pixel owns its sum, a chain of fma over the boxes, ascending: the row's weight times the bin's gradient, "
         "rounded, times the column's.",

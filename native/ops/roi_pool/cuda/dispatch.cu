@@ -9,7 +9,7 @@
 //   zeros          without bins                 core/cuda_zeros.cuh
 //   tiles          of 8 or more channels, an    ranges.cuh, then tiles.cuh
 //                  odd number of bins, at most
-//                  8 x 8
+//                  7 x 7
 //   bands of few   fewer than 2^31 bins         bounds.cuh, then bands.cuh, indices of 32 bits
 //   bands          all                          the same, indices of 64 bits
 #include "core/cuda_zeros.cuh"

@@ -15,8 +15,9 @@ namespace {
 
 // Channels that a tile has together.
 constexpr int kTileChannels = 16;
-// Rows of bins, and columns, that a box has at most where its ranges are kept.
-constexpr int kMostAcross = 8;
+// Rows of bins, and columns, that a box has at most where its ranges are kept; lanes see to them in groups of eight.
+constexpr int kMostAcross = 7;
+constexpr int kLanesAcross = 8;
 
 // The rows or columns [first, last]; first > last when there is none.
 struct alignas(4) Range {
@@ -31,7 +32,7 @@ struct alignas(8) BoxExtent {
 };
 
 // Of each row of bins its rows, then of each column of bins its columns.
-struct alignas(16) BinRanges {
+struct alignas(8) BinRanges {
   Range of[2 * kMostAcross];
 };
 
@@ -108,11 +109,11 @@ __global__ void __launch_bounds__(32 * kRangeWarps)
       found[bin] = all;
     }
     __syncwarp();
-    // Lanes from 0 on see to a row of bins each, those from kMostAcross on to a column.
-    const bool is_row = lane < kMostAcross;
-    const int at = lane % kMostAcross, step = is_row ? 1 : pooled_w, count = is_row ? pooled_w : pooled_h;
+    // Lanes from 0 on see to a row of bins each, those from kLanesAcross on to a column.
+    const bool is_row = lane < kLanesAcross;
+    const int at = lane % kLanesAcross, step = is_row ? 1 : pooled_w, count = is_row ? pooled_w : pooled_h;
     int32_t low = UINT16_MAX, high = 0;
-    if (at < (is_row ? pooled_h : pooled_w) && lane < 2 * kMostAcross) {
+    if (at < (is_row ? pooled_h : pooled_w) && lane < 2 * kLanesAcross) {
       for (int i = 0; i < count; ++i) {
         const FoundRanges& one = found[(is_row ? at * pooled_w : at) + i * step];
         low = min(low, is_row ? one.first_row : one.first_column);
@@ -121,14 +122,14 @@ __global__ void __launch_bounds__(32 * kRangeWarps)
     }
     const int64_t place = static_cast<int64_t>(group) * p.num_rois + r;
     const auto packed = [&] { return Range{static_cast<uint16_t>(low), static_cast<uint16_t>(high)}; };
-    if (lane < 2 * kMostAcross) ranges[place].of[lane] = packed();
+    if (at < kMostAcross && lane < 2 * kLanesAcross) ranges[place].of[is_row ? at : kMostAcross + at] = packed();
 #pragma unroll
-    for (int other = kMostAcross / 2; other > 0; other /= 2) {
+    for (int other = kLanesAcross / 2; other > 0; other /= 2) {
       low = min(low, __shfl_xor_sync(kFullWarp, low, other));
       high = max(high, __shfl_xor_sync(kFullWarp, high, other));
     }
     if (lane == 0) extents[place].rows = packed();
-    if (lane == kMostAcross) extents[place].columns = packed();
+    if (lane == kLanesAcross) extents[place].columns = packed();
     __syncwarp();  // what was found is read
   }
 }

@@ -24,6 +24,7 @@ constexpr int kPartColumns = kTileWarps / kPartRows * kParts;
 // hold. A batch is added while the two after it are under way.
 constexpr int kBatchBytes = 25600;
 constexpr int kMostBatch = 8;
+constexpr int kRangeBytes = (sizeof(BinRanges) + 15) / 16 * 16;  // of a staged box
 constexpr int kBatches = 3;  // wait_for_copies_but_last() fits this number alone
 // Boxes that a block looks at before it adds what it has listed: a warp 128 of them.
 constexpr int kLooks = 4;
@@ -59,7 +60,7 @@ struct Tiling {
     t.groups = static_cast<int32_t>(channel_groups(p));
     t.multiplier = static_cast<uint32_t>((uint64_t{1} << 32) / static_cast<uint64_t>(p.w) + 1);
     const int64_t bins = kTileChannels * p.bins();
-    t.box_bytes = static_cast<int32_t>(bins * (4 + sizeof(T)) + sizeof(BinRanges));
+    t.box_bytes = static_cast<int32_t>(bins * (4 + sizeof(T)) + kRangeBytes);
     // A device of little shared memory has a third of it for batches.
     const int64_t bytes_of_batch = at_most(kBatchBytes, device.shared_bytes / 3 / kBatches);
     t.batch = static_cast<int32_t>(at_most(at_least(bytes_of_batch / t.box_bytes, 1), kMostBatch));
@@ -210,10 +211,10 @@ template <typename T>
 __device__ __forceinline__ void add_box(const Problem& p, const int32_t* pixels, const T* grads, uint32_t meeting,
                                         const TilePart<Compute<T>>& part, int of_part, unsigned char* memory) {
   constexpr uint32_t kMask = (1u << kMostAcross) - 1;
-  const Run rows = run_of(meeting & kMask), low = run_of(meeting >> kMostAcross & kMask);
+  const Run rows = run_of(meeting & kMask), low = run_of(meeting >> kLanesAcross & kMask);
   Run columns = low;
   if constexpr (kParts == 2) {
-    const Run high = run_of(meeting >> (16 + kMostAcross) & kMask);
+    const Run high = run_of(meeting >> (3 * kLanesAcross) & kMask);
     columns.count = max(low.count, high.count);
     columns.first = min(of_part == 0 ? low.first : high.first, p.pooled_w - columns.count);
   }
@@ -321,7 +322,7 @@ struct TileSource {
       const int64_t from = (r * channels + channel) * bins;
       if (run % 2 == 0) {
         copy_elements<4>(box, b.argmax + from, count * bins, pixels_by_vectors);
-        copy_elements<16>(box + pixel_bytes() + grad_bytes(), ranges + r, sizeof(BinRanges) / 16, true);
+        copy_elements<8>(box + pixel_bytes() + grad_bytes(), ranges + r, sizeof(BinRanges) / 8, false);
       } else {
         copy_elements<sizeof(T)>(box + pixel_bytes(), b.grad_output + from, count * bins, grads_by_vectors);
       }
@@ -335,9 +336,10 @@ __device__ __forceinline__ void add_batch(const Problem& p, const TileSource<T>&
                                           int number, int box_bytes, const TilePart<Compute<T>>& part,
                                           unsigned char* memory) {
   const int lane = static_cast<int>(threadIdx.x) % 32, of_part = lane / kTileChannels;
-  // Lanes of kMostAcross rows of bins, then of as many columns; of each part's where there are two.
-  const int number_of_range = lane % (2 * kMostAcross);
-  const bool is_row = number_of_range < kMostAcross;
+  // Lanes of rows of bins, then lanes of columns; again for the other part where there are two. The last of either is
+  // nobody's, and reads another's.
+  const bool is_row = lane / kLanesAcross % 2 == 0;
+  const int across = min(lane % kLanesAcross, kMostAcross - 1), number_of_range = is_row ? across : kMostAcross + across;
   const int32_t begin = is_row ? part.row : part.column;
   const int32_t end = begin + static_cast<int32_t>(is_row ? part.rows : part.columns);
   const int first = lane % kTileChannels * source.bins;

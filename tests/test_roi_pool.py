@@ -346,7 +346,9 @@ def test_full_bands(place: Place, wide_dtype: Any, rng: np.random.Generator, w: 
     check_any_pixels(place, random_case(rng, wide_dtype, 1.0, (1, 4100, 1, w), (2, 2), 3), rng)
 
 
-@pytest.mark.parametrize(("channels", "output_size"), [(7, (5, 5)), (8, (7, 7)), (16, (1, 3)), (17, (7, 1)), (20, (2, 3))])
+@pytest.mark.parametrize(
+    ("channels", "output_size"), [(7, (5, 5)), (8, (7, 7)), (16, (1, 3)), (17, (7, 1)), (20, (2, 3))]
+)
 @pytest.mark.parametrize(("h", "w"), [(1, 300), (5, 2), (33, 65)])
 def test_sizes_around_tile_edges(
     place: Place, dtype: Any, rng: np.random.Generator, channels: int, output_size: tuple[int, int], h: int, w: int

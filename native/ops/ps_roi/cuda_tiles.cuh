@@ -4,12 +4,14 @@
 // its part of the tile, box after box, some pixels of all channels at a time.
 #pragma once
 
+#include <type_traits>
+
 #include "core/cuda_launch.cuh"
 #include "core/cuda_shared.cuh"
 #include "core/cuda_warp.cuh"
 #include "core/integer_math.h"
+#include "ops/ps_roi/cuda_boxes.cuh"
 #include "ops/ps_roi/launch.h"
-#include "ops/ps_roi/math.h"
 
 namespace baracuda::ps_roi {
 namespace {
@@ -20,108 +22,8 @@ constexpr int32_t kMostColumns = 384;
 // A thread looks at a box, so that a block lists at most as many at a time.
 template <typename C>
 constexpr int kListThreads = sizeof(C) == 4 ? 256 : 128;
-// Weights of an axis that are listed with a box. A detection head's bins have some five pixels on an axis.
-constexpr int32_t kListedWeights = 8;
-// Bins of more samples on an axis find their pixels by bisection, and those of very many have no listed weights: a
-// weight is cut into partial sums of so many samples.
-constexpr int32_t kFewSamples = 8;
-constexpr int32_t kMostSamples = roi_align::kSamplesInPartial;
 // Rows of a bin that are read together.
 constexpr int kRowsTogether = 4;
-
-// Divides by a box's samples on an axis: by a power of two with a product, which is the same number.
-template <typename C>
-struct BySamples {
-  C samples, inverse;  // 0 where there is no inverse
-
-  __device__ explicit BySamples(const roi_align::Axis<C>& axis)
-      : samples(axis.samples), inverse((axis.count & (axis.count - 1)) == 0 ? C(1) / axis.samples : C(0)) {}
-  __device__ __forceinline__ C divide(C x) const { return inverse != C(0) ? x * inverse : x / samples; }
-};
-
-// Calls use(tap) for every sample of a bin on one axis that the map has, ascending.
-template <typename C, class Use>
-__device__ __forceinline__ void for_taps(const roi_align::Axis<C>& axis, const BySamples<C>& by, int32_t bin,
-                                         const Use& use) {
-  const C begin = axis.start + static_cast<C>(bin) * axis.bin, end = static_cast<C>(axis.extent);
-#pragma unroll 1
-  for (int32_t i = 0; i < axis.count; ++i) {
-    // roi_align::sample_position().
-    const C position = begin + by.divide((static_cast<C>(i) + C(0.5)) * axis.bin);
-    if (position >= C(-1) && position <= end) use(roi_align::tap_at(position, axis.extent));
-  }
-}
-
-// By bisection, for bins of many samples: rare, and not to make the way of the others longer.
-template <typename C>
-__device__ __noinline__ PixelRange pixels_of_samples(roi_align::Axis<C> axis, int32_t bin) {
-  return roi_align::bin_pixels(axis, bin);
-}
-
-// The pixels of a bin on one axis: what roi_align::bin_pixels() answers, by a look at each sample where they are few.
-template <typename C>
-__device__ __forceinline__ PixelRange pixels_of_bin(const roi_align::Axis<C>& axis, const BySamples<C>& by, int32_t bin) {
-  if (axis.count > kFewSamples) return pixels_of_samples(axis, bin);
-  PixelRange pixels{INT32_MAX, -1};
-  for_taps(axis, by, bin, [&](const roi_align::Tap<C>& tap) {
-    pixels.first = min(pixels.first, tap.low);
-    pixels.last = max(pixels.last, min(tap.low + 1, axis.extent - 1));
-  });
-  return pixels;
-}
-
-// The weights that roi_align::pixel_weight() gives `count` pixels from the `first` on, at most kListedWeights; those
-// behind them are 0. Samples are taken once for all pixels and not once for each; what they add comes in the same order.
-template <typename C>
-__device__ __forceinline__ void list_weights(const roi_align::Axis<C>& axis, const BySamples<C>& by, int32_t bin,
-                                             int32_t first, int32_t count, C* to, int stride) {
-  C sums[kListedWeights];
-#pragma unroll
-  for (int k = 0; k < kListedWeights; ++k) sums[k] = C(0);
-  for_taps(axis, by, bin, [&](const roi_align::Tap<C>& tap) {
-    const int32_t low = tap.low - first;
-    const C rest = C(1) - tap.fraction;
-#pragma unroll
-    for (int k = 0; k < kListedWeights; ++k) {
-      if (low == k) sums[k] = sums[k] + rest;
-      if (low + 1 == k) sums[k] = sums[k] + tap.fraction;
-    }
-  });
-  const C factor = by.inverse != C(0) ? by.inverse : C(1);
-#pragma unroll
-  for (int k = 0; k < kListedWeights; ++k) to[k * stride] = k < count ? sums[k] * factor : C(0);
-  if (by.inverse != C(0)) return;
-#pragma unroll 1
-  for (int k = 0; k < count; ++k) to[k * stride] = to[k * stride] / by.samples;
-}
-
-// A box by samples, as a tile sees it.
-template <typename C>
-struct SampledBox {
-  static constexpr bool kWeighted = true;
-  roi_align::Box<C> box;
-  BySamples<C> by_rows, by_columns;
-
-  __device__ SampledBox(const C* roi, const Problem& p)
-      : box(roi_align::make_box(roi, p.boxes)), by_rows(box.y), by_columns(box.x) {}
-  __device__ int32_t image() const { return box.image; }
-  __device__ Pixels pixels(int32_t ph, int32_t pw) const {
-    return {pixels_of_bin(box.y, by_rows, ph), pixels_of_bin(box.x, by_columns, pw)};
-  }
-  __device__ C share(C grad, const Pixels&) const { return grad; }
-};
-
-// A box by averages.
-template <typename C>
-struct AveragedBox {
-  static constexpr bool kWeighted = false;
-  AverageBox<C> box;
-
-  __device__ AveragedBox(const C* roi, const Problem& p) : box(roi, p) {}
-  __device__ int32_t image() const { return box.image; }
-  __device__ Pixels pixels(int32_t ph, int32_t pw) const { return box.pixels(ph, pw); }
-  __device__ C share(C grad, const Pixels& pixels) const { return grad / pixels.template area<C>(); }
-};
 
 // A box whose bin meets a tile: the rectangle of their pixels, from the tile's corner on, both ends included.
 struct alignas(16) ListedBox {
@@ -130,15 +32,15 @@ struct alignas(16) ListedBox {
   int32_t is_wide;  // whether its weights are not listed
 };
 
-// Boxes that meet a tile, ascending, with what they give it. Their gradients, by averages their shares, stand behind it:
+// Boxes that meet a tile, ascending, with what they give it. Their gradients, by averages their shares, stand last:
 // [channels][kStride].
 template <typename C, bool kWeighted>
 struct BoxList {
   static constexpr int kBoxes = kListThreads<C>;
   static constexpr int kStride = kBoxes + 1;  // what belongs to one box lies in different banks
   ListedBox boxes[kBoxes];
-  C row_weights[kWeighted ? kListedWeights : 0 + !kWeighted][kStride];  // by row of the rectangle
-  C column_weights[kWeighted ? kListedWeights : 0 + !kWeighted][kStride];
+  C row_weights[kWeighted ? kListedWeights : 1][kWeighted ? kStride : 1];  // by row of the rectangle
+  C column_weights[kWeighted ? kListedWeights : 1][kWeighted ? kStride : 1];
   int warp_totals[kBoxes / 32];
   C grads[1];
 };
@@ -354,7 +256,8 @@ __device__ __noinline__ void add_wide_boxes(const Problem& p, const C* rois, con
   for (; left != 0; left &= left - 1) {
     const int slot = base + __ffs(static_cast<int>(left)) - 1;
     const Shared shared(list.boxes[slot], own);
-    const roi_align::Box<C> box = roi_align::make_box(rois + 5 * static_cast<int64_t>(list.boxes[slot].number), p.boxes);
+    const int64_t r = list.boxes[slot].number;
+    const roi_align::Box<C> box = roi_align::make_box(rois + 5 * r, p.boxes);
     for (int32_t columns = shared.first_column; columns <= shared.last_column; columns += 32) {
       const int32_t column = columns + lane;
       C column_weight = C(0);

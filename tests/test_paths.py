@@ -262,6 +262,12 @@ CUDA = {
     "adaptive_max_pool": (lambda place: pybaracuda.adaptive_max_pool(place(ones(1, 16, 16)), 2), "tall windows"),
     "max_pool_backward": (max_backward(8), "tiles"),
     "max_pool_backward, odd rows": (max_backward(9), "tiles"),
+    "max_pool_backward, three by two": (
+        lambda place: pybaracuda.max_pool_backward(
+            place(ones(1, 1, 2, 3)), place(np.zeros((1, 1, 2, 3), np.int64)), (1, 1, 5, 8), 3, 2
+        ),
+        "halving",
+    ),
     "max_pool_backward, windows everywhere": (max_backward(8, 3, 1), "strips"),
     "max_pool_backward, wide windows everywhere": (max_backward(32, 9, 1), "vectors"),
     "max_pool_backward, odd rows of them": (max_backward(33, 9, 1), "few elements"),

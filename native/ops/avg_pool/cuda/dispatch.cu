@@ -84,7 +84,7 @@ template <typename T>
 struct HalvingPath {
   static const char* name() { return "halving"; }
   const Request<Problem, BackwardBuffers<T>>& call;
-  bool can() const { return is_few<BackwardBuffers<T>>(call.p) && has_halving(call.p, call.b); }
+  bool can() const { return is_few<BackwardBuffers<T>>(call.p) && has_halving(call.p.axes, call.b.destination); }
   Status enqueue() const { return enqueue_halving(call.p, call.b, call.stream); }
 };
 

@@ -11,6 +11,10 @@
 //
 //   backward path   calls                                                 code
 //   zeros           without windows                                       core/cuda_zeros.cuh
+//   halving         fewer than 2^31 of both, windows of three elements    halving.cuh, windows in shared memory
+//                   that begin at every second one along h and w, along
+//                   d those or single ones; rows of grad_input of whole
+//                   vectors
 //   tiles           fewer than 2^31 of both, at least two elements for    tiles.cuh, a block a box of elements
 //                   each window and few windows for each element
 //   strips          as vectors, with windows that are not too dense       strips.cuh, 16 bytes a thread in several rows
@@ -22,6 +26,7 @@
 #include "core/paths.h"
 #include "ops/max_pool/cuda/backward.cuh"
 #include "ops/max_pool/cuda/forward.cuh"
+#include "ops/max_pool/cuda/halving.cuh"
 #include "ops/max_pool/cuda/small_windows.cuh"
 #include "ops/max_pool/cuda/strips.cuh"
 #include "ops/max_pool/cuda/tall_windows.cuh"
@@ -77,6 +82,14 @@ struct ZerosPath {
   Status enqueue() const {
     return enqueue_zeros(call.b.grad_input, static_cast<size_t>(call.p.input_numel) * sizeof(T), call.stream);
   }
+};
+
+template <typename T>
+struct HalvingPath {
+  static const char* name() { return "halving"; }
+  const BackwardRequest<T>& call;
+  bool can() const { return is_few(call.p) && has_halving(call.p.axes, call.b.grad_input); }
+  Status enqueue() const { return enqueue_halving(call.p, call.b, call.stream); }
 };
 
 // Where windows are as many as elements, strips, which read each of them several times, do less for it.
@@ -155,7 +168,8 @@ Status run(const Problem& p, const ForwardBuffers<T>& b, void* workspace, Stream
 
 template <typename T>
 Status run(const Problem& p, const BackwardBuffers<T>& b, void* workspace, Stream stream) {
-  using All = Paths<ZerosPath<T>, TilesPath<T>, StripsPath<T>, VectorsPath<T>, FewElementsPath<T>, ElementsPath<T>>;
+  using All = Paths<ZerosPath<T>, HalvingPath<T>, TilesPath<T>, StripsPath<T>, VectorsPath<T>, FewElementsPath<T>,
+                    ElementsPath<T>>;
   return All::enqueue(BackwardRequest<T>{p, b, workspace, stream});
 }
 

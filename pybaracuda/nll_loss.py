@@ -217,8 +217,9 @@ def prepare(
     """Prepare a forward call, by logits where `label_smoothing` is a number."""
     element = _call.element_of("input", dtype)
     fields, cast = _fields("input", shape, element, target, weight)
-    options = {"ignore_index": ignore_index, "reduction": REDUCTIONS.index(reduction)}
+    options: dict[str, Any] = {"ignore_index": ignore_index, "reduction": REDUCTIONS.index(reduction)}
     wide, elements = wide_of(element), elements_shape("input", shape)
+    descriptor: NllLossDescriptor
     outputs = [Output(elements if reduction == "none" else (), element, element)]
     if label_smoothing is None:
         descriptor = NllLossDescriptor(**fields, **options)
@@ -250,8 +251,9 @@ def prepare_backward(
     _call.check_shape("grad_output", grad_output[0], elements if reduction == "none" else ())
     _call.check_shape("total_weight", total_weight[0], ())
     _call.element_of("total_weight", total_weight[1], (wide,))
-    options = {"ignore_index": ignore_index, "reduction": REDUCTIONS.index(reduction)}
-    weights = () if weight is None else (None,)
+    options: dict[str, Any] = {"ignore_index": ignore_index, "reduction": REDUCTIONS.index(reduction)}
+    descriptor: NllLossDescriptor
+    weights: tuple[str | None, ...] = () if weight is None else (None,)
     if of_logits is None:
         descriptor = NllLossBackwardDescriptor(**fields, **options)
         casts: tuple[str | None, ...] = (None, cast, *weights, None)
@@ -291,7 +293,7 @@ def _forward(
     out: Any,
     stream: Any,
 ) -> Any:
-    names = ("output", "total_weight", "num_dropped")
+    names: tuple[str, ...] = ("output", "total_weight", "num_dropped")
     if label_smoothing is not None:
         names = ("output", "log_sum_exp", "total_weight", "num_dropped")
     all_wanted = _call.flag("return_sums", return_sums)

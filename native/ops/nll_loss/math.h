@@ -96,11 +96,12 @@ BARACUDA_HD C gap_of(C largest, C x) {
   return x == largest ? C(0) : largest - x;
 }
 
-// e^(x - largest) is 0 where both are the same infinity and where one is NaN: then the largest of all is finite, and
-// these classes add nothing, or it is not, and the sum is not looked at.
+// e^(x - largest), or e^-80 if that is more: beside the largest term, which is 1, not one bit of a sum of 2^31 terms
+// depends on that. Where one of both is NaN, or both are the same infinity, it is e^-80, too: then the largest of all is
+// finite and these classes matter as little, or it is not, and the sum is not looked at.
 template <typename C>
 BARACUDA_HD C term_of(C x, C largest) {
-  return exp_of_negative(x - largest);
+  return decay_of(x - largest);
 }
 
 // Of classes and those behind them.

@@ -110,7 +110,8 @@ OPERATORS: tuple[Operator, ...] = (
         family="nll_loss",
         summary="Cross entropy between logits and target classes, in one pass over the logits. With s = "
         "label_smoothing and p[k] = log_sum_exp - input[i, k, j] an element's loss is (1 - s) weight[t] p[t] + s / c "
-        "times the sum of weight[k] p[k]; as it is, the sum over all elements, or that divided by the sum of weight[t].",
+        "times the sum of weight[k] p[k]; as it is, the sum over all elements, or that divided by the sum of the "
+        "weight[t].",
         parameters=(
             *_SCALARS,
             _SMOOTHING,
@@ -131,8 +132,8 @@ OPERATORS: tuple[Operator, ...] = (
         determinism=BIT_STABLE + _TREE + _EXPONENTIALS,
         source=_SOURCE.format(
             function="cross_entropy",
-            differs="; the online sum is Milakov and Gimelshein's, 2018. Differs: nothing is rounded to 16 bits between "
-            "softmax and loss, and logits of an element that does not count are not looked at",
+            differs="; the online sum is Milakov and Gimelshein's, 2018. Differs: nothing is rounded to 16 bits "
+            "between softmax and loss, and logits of an element that does not count are not looked at",
         ),
     ),
     Operator(

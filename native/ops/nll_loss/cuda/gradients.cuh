@@ -8,7 +8,7 @@ namespace baracuda::nll_loss {
 namespace {
 
 constexpr int kGradientThreads = 256;
-// Classes of an image that a thread sees to, and vectors of a row that it asks for before it looks at one.
+// Classes of an image that a thread sees to, and vectors that it asks for before it looks at one.
 constexpr int kClasses = 32, kVectors = 4;
 
 // 16 bytes, or one element where these do not lie so.
@@ -132,15 +132,25 @@ __global__ void __launch_bounds__(kGradientThreads)
     const int32_t first = static_cast<int32_t>(by_groups.remainder) * kClasses;
     const int32_t end = p.c - first < kClasses ? p.c : first + kClasses;
     int64_t at = (by_groups.quotient * p.c + first) * p.d + place;
-#pragma unroll(sizeof(T) == 8 ? 1 : 4)
-    for (int32_t number = first; number < end; ++number, at += p.d) {
-      V x{};
-      if constexpr (kByLogits) x = *reinterpret_cast<const V*>(call.b.input + at);
+    // As many classes are asked for as registers hold before one is looked at.
+    constexpr int kAsked = sizeof(T) == 8 ? 2 : kVectors;
+    for (int32_t number = first; number < end; number += kAsked, at += kAsked * int64_t{p.d}) {
+      V x[kAsked] = {};
+      if constexpr (kByLogits) {
 #pragma unroll
-      for (int lane = 0; lane < kLanes; ++lane) {
-        x.lanes[lane] = gradient_of<kSmooths>(call, elements[lane], x.lanes[lane], number);
+        for (int k = 0; k < kAsked; ++k) {
+          if (number + k < end) x[k] = *reinterpret_cast<const V*>(call.b.input + at + k * int64_t{p.d});
+        }
       }
-      *reinterpret_cast<V*>(call.b.grad_input + at) = x;
+#pragma unroll
+      for (int k = 0; k < kAsked; ++k) {
+        if (number + k >= end) break;
+#pragma unroll
+        for (int lane = 0; lane < kLanes; ++lane) {
+          x[k].lanes[lane] = gradient_of<kSmooths>(call, elements[lane], x[k].lanes[lane], number + k);
+        }
+        *reinterpret_cast<V*>(call.b.grad_input + at + k * int64_t{p.d}) = x[k];
+      }
     }
   }
 }

@@ -2,10 +2,38 @@
 // Cross entropy of images on CUDA: a thread an element, whose logits it keeps in registers, a piece of classes at once.
 #pragma once
 
+#include <type_traits>
+
 #include "ops/nll_loss/cuda/elements.cuh"
 
 namespace baracuda::nll_loss {
 namespace {
+
+// A number that the compiler does not know to be another one's multiple or copy: it would form each address by a
+// product, and keep the outcome of every comparison for the next loop.
+template <typename V>
+__device__ __forceinline__ V known_alone(V value) {
+#if defined(__CUDA_ARCH__)
+  if constexpr (sizeof(V) == 8) {
+    asm("" : "+l"(value));
+  } else {
+    asm("" : "+r"(value));
+  }
+#endif
+  return value;
+}
+
+// An element at an address of which the compiler no longer knows that it lies in global memory.
+template <typename T>
+__device__ __forceinline__ Compute<T> logit_at(const T* address) {
+#if defined(__CUDA_ARCH__)
+  using Word = std::conditional_t<sizeof(T) == 8, unsigned long long,
+                                  std::conditional_t<sizeof(T) == 4, unsigned int, unsigned short>>;
+  return widen(bits_as<T>(__ldg(reinterpret_cast<const Word*>(address))));
+#else
+  return widen(*address);
+#endif
+}
 
 // All classes of the element whose first logit is at `x`.
 template <bool kSmooths, typename T>
@@ -13,30 +41,34 @@ __device__ __forceinline__ Classes<Compute<T>> classes_of(const Problem& p, cons
   using C = Compute<T>;
   const int64_t step = p.d;
   Classes<C> all = Classes<C>::none();
-  for (int32_t left = p.c; left > 0; left -= kImagePiece) {
+  for (int32_t first = 0; first < p.c; first += kImagePiece) {
+    const int32_t left = p.c - first;
     // Classes come in pairs, so that half as many jumps lead past those that are not there.
     C logits[kImagePiece];
 #pragma unroll
     for (int k = 0; k < kImagePiece; k += 2) {
-      if (k >= left) continue;
-      logits[k] = widen(x[k * step]);
-      logits[k + 1] = k + 1 < left ? widen(x[(k + 1) * step]) : lowest<C>();
+      if (k >= left) break;
+      logits[k] = logit_at(x);
+      x = known_alone(x + step);
+      logits[k + 1] = k + 1 < left ? logit_at(x) : lowest<C>();
+      x = known_alone(x + step);
     }
+    const int32_t still_left = known_alone(left), left_to_add = known_alone(left);
     Classes<C> piece = Classes<C>::none();
 #pragma unroll
     for (int k = 0; k < kImagePiece; k += 2) {
-      if (k < left) piece.largest = larger_of(larger_of(piece.largest, logits[k]), logits[k + 1]);
+      if (k >= still_left) break;
+      piece.largest = larger_of(larger_of(piece.largest, logits[k]), logits[k + 1]);
     }
 #pragma unroll
     for (int k = 0; k < kImagePiece; k += 2) {
-      if (k >= left) continue;
-      add_class<kSmooths>(logits[k], weight, p.c - left + k, &piece);
-      if (kSmooths && k + 1 >= left) continue;
-      // One that is not there adds a zero.
-      add_class<kSmooths>(logits[k + 1], weight, p.c - left + k + 1, &piece);
+      if (k >= left_to_add) break;
+      add_class<kSmooths>(logits[k], weight, first + k, &piece);
+      if (kSmooths && k + 1 >= left_to_add) break;
+      // One that is not there comes last, when its term is nothing beside the sum.
+      add_class<kSmooths>(logits[k + 1], weight, first + k + 1, &piece);
     }
-    all = left == p.c ? piece : joined<kSmooths>(all, piece);
-    x += kImagePiece * step;
+    all = first == 0 ? piece : joined<kSmooths>(all, piece);
   }
   return all;
 }

@@ -58,8 +58,7 @@ __device__ __forceinline__ Classes<Compute<T>> of_piece(const T* x, const T* wei
 #pragma unroll
   for (int step = 0; step < kRowSteps; ++step) {
     const int k = step * kStrands + lane;
-    // One that is not there adds a zero.
-    if (kSmooths ? k < count : step * kStrands < count) add_class<kSmooths>(logits[step], weight, first + k, &strand);
+    if (step * kStrands < count && k < count) add_class<kSmooths>(logits[step], weight, first + k, &strand);
   }
   return of_strands<kSmooths>(strand);
 }

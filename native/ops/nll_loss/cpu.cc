@@ -168,7 +168,7 @@ struct Lanes {
     for (int i = 0; i < count; ++i) {
       const C of_class = weight_of(weights, first + i * step);
       weight[i] += of_class;
-      gap[i] = fma(of_class, gap_of(largest[i], widen_lane(x[i])), gap[i]);
+      gap[i] = widened(gap[i], of_class, largest[i], widen_lane(x[i]));
     }
   }
 };

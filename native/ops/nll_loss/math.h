@@ -90,10 +90,11 @@ struct Classes {
   static BARACUDA_HD Classes none() { return {lowest<C>(), C(0), C(0), C(0)}; }
 };
 
-// How far x is below the largest, 0 also where both are the same infinity.
+// Adds weight (largest - x) to a gap: nothing where both are the same infinity, and nothing for a weight of 0, which
+// infinity must not turn into NaN.
 template <typename C>
-BARACUDA_HD C gap_of(C largest, C x) {
-  return x == largest ? C(0) : largest - x;
+BARACUDA_HD C widened(C gap, C weight, C largest, C x) {
+  return (x == largest) | (weight == C(0)) ? gap : fma(weight, largest - x, gap);
 }
 
 // e^(x - largest), or e^-80 if that is more: beside the largest term, which is 1, not one bit of a sum of 2^31 terms
@@ -113,7 +114,7 @@ BARACUDA_HD Classes<C> joined(const Classes<C>& a, const Classes<C>& b) {
   Classes<C> all{larger_of(a.largest, b.largest), fma(of_low, term_of(low, high), of_high), C(0), C(0)};
   if (kSmooths) {
     all.weight = a.weight + b.weight;
-    all.gap = (grows ? b.gap : a.gap) + fma(grows ? a.weight : b.weight, gap_of(high, low), grows ? a.gap : b.gap);
+    all.gap = (grows ? b.gap : a.gap) + widened(grows ? a.gap : b.gap, grows ? a.weight : b.weight, high, low);
   }
   return all;
 }
@@ -124,7 +125,7 @@ BARACUDA_HD void add_piece(const Classes<C>& piece, C largest, Classes<C>* all) 
   all->sum = fma(piece.sum, term_of(piece.largest, largest), all->sum);
   if (kSmooths) {
     all->weight += piece.weight;
-    all->gap += fma(piece.weight, gap_of(largest, piece.largest), piece.gap);
+    all->gap += widened(piece.gap, piece.weight, largest, piece.largest);
   }
 }
 
@@ -136,7 +137,7 @@ BARACUDA_HD void add_class(Compute<T> x, const T* weight, int64_t number, Classe
   if (kSmooths) {
     const C of_class = weight_of(weight, number);
     strand->weight += of_class;
-    strand->gap = fma(of_class, gap_of(strand->largest, x), strand->gap);
+    strand->gap = widened(strand->gap, of_class, strand->largest, x);
   }
 }
 

@@ -14,7 +14,8 @@ from ..splitmix import Array, encoded, integers, numbers
 def _targets(seed: int, count: int, token: str, values: Values) -> Array:
     """Classes, one element in eight ignored."""
     classes, ignored = values["c"], values["ignore_index"]
-    assert isinstance(classes, int) and isinstance(ignored, int)
+    assert isinstance(classes, int)
+    assert isinstance(ignored, int)
     drawn = integers(seed, count, 0, classes - 1)
     drawn[integers(seed ^ 1, count, 0, 7) == 0] = ignored
     return encoded(drawn, token)

@@ -102,9 +102,7 @@ def likelihood(reduction: str) -> Case:
         total = p.nll_loss(x, d.targets, *rest, return_sums=True)[1]
         return p.nll_loss_backward(g, d.targets, total, x.shape, *rest)
 
-    return Case(
-        ((3, 4, 5),), lambda m, d, x: m.nll_loss(x, d.targets, d.weights.to(x.dtype), -1, reduction), backward
-    )
+    return Case(((3, 4, 5),), lambda m, d, x: m.nll_loss(x, d.targets, d.weights.to(x.dtype), -1, reduction), backward)
 
 
 CASES = {

@@ -245,7 +245,7 @@ CUDA = {
     "avg_pool": (mean(1, 2, 4, 6), "small windows"),
     "avg_pool, wider windows": (lambda place: pybaracuda.avg_pool(place(ones(1, 1, 8)), 4), "rows"),
     "avg_pool, long windows": (lambda place: pybaracuda.avg_pool(place(ones(1, 1, 300)), 300), "elements"),
-    "adaptive_avg_pool": (lambda place: pybaracuda.adaptive_avg_pool(place(ones(1, 16, 16)), 2), "tall windows"),
+    "adaptive_avg_pool": (lambda place: pybaracuda.adaptive_avg_pool(place(ones(1, 16, 16)), (2, 2)), "tall windows"),
     "avg_pool_backward": (mean_backward(8), "strips"),
     "avg_pool_backward, odd rows": (mean_backward(9), "rows"),
     "avg_pool_backward, one window": (mean_backward(8, 8), "single windows"),
@@ -259,7 +259,7 @@ CUDA = {
     ),
     "max_pool": (lambda place: pybaracuda.max_pool(place(ones(1, 2, 4, 6)), 2), "small windows"),
     "max_pool, wider windows": (lambda place: pybaracuda.max_pool(place(ones(1, 1, 8)), 4), "few windows"),
-    "adaptive_max_pool": (lambda place: pybaracuda.adaptive_max_pool(place(ones(1, 16, 16)), 2), "tall windows"),
+    "adaptive_max_pool": (lambda place: pybaracuda.adaptive_max_pool(place(ones(1, 16, 16)), (2, 2)), "tall windows"),
     "max_pool_backward": (max_backward(8), "tiles"),
     "max_pool_backward, odd rows": (max_backward(9), "tiles"),
     "max_pool_backward, three by two": (

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// How gradients of pooling by windows of three elements that begin at every second one are cut into tiles on CUDA, shared
-// by the pooling families: a block keeps its windows in shared memory, and a thread has four elements of 2 x 2 rows.
+// How gradients of pooling by windows of three elements that begin at every second one are cut into tiles on CUDA,
+// shared by the pooling families: a block keeps its windows in shared memory, a thread has four elements of 2 x 2 rows.
 //
-// With u = place + padding, a place of even u = 2 m is in windows m - 1 and m, one of odd u = 2 m + 1 in window m alone.
-// So two neighbouring places, a pair, have windows m - 1 and m, and four of a row have three.
+// With u = place + padding, a place of even u = 2 m is in windows m - 1 and m, one of odd u = 2 m + 1 in window m
+// alone. So two neighbouring places, a pair, have windows m - 1 and m, and four of a row have three.
 #pragma once
 
 #include <cstdint>
@@ -169,8 +169,8 @@ __device__ __forceinline__ void load_halving(const C* cells, int32_t pitch, int3
   }
 }
 
-// A thread's blocks of rows, one after the other. use(cell, z, y) gets the first of a block's cells, and the first places
-// of its pairs, of which some may be outside.
+// A thread's blocks of rows, one after the other. use(cell, z, y) gets the first of a block's cells, and the first
+// places of its pairs, of which some may be outside.
 template <class Use>
 __device__ __forceinline__ void walk_halving(const HalvingShape& shape, const HalvingTile& tile,
                                              const TileThread& thread, const Use& use) {

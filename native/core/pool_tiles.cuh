@@ -23,8 +23,8 @@ constexpr int64_t kFewestTileElements = 1024;
 // What a thread does once for a tile is as much as it does for so many of its windows.
 constexpr int64_t kRowsOfTile = 3;
 
-// Divider's division, without a case for 1: with l = ceil(log2 d) and m = floor(2^(31 + l) / d) + 1, which 32 bits hold,
-// n / d is rounded down from 2 n m / 2^(32 + l) for the same reason.
+// Divider's division, without a case for 1: with l = ceil(log2 d) and m = floor(2^(31 + l) / d) + 1, which 32 bits
+// hold, n / d is rounded down from 2 n m / 2^(32 + l) for the same reason.
 struct PlainDivider {
   uint32_t divisor, multiplier, shift;
 
@@ -52,8 +52,8 @@ inline int64_t most_windows(const PoolAxis& axis, int64_t count) {
   return at_most(most, axis.bins);
 }
 
-// Numbers of rows of windows, below kMostWindowRows, by d and h in two operations. With m = floor(2^21 / count) + 1, the
-// product n m fits 32 bits and exceeds 2^21 n / count by at most n < 2^21 / count, where count is at most 1024.
+// Numbers of rows of windows, up to kMostWindowRows, by d and h in two operations: with m = floor(2^21 / count) + 1,
+// the product n m fits 32 bits, and n m / 2^21 exceeds n / count by at most n / 2^21, which is less than 1 / count.
 struct WindowRows {
   uint32_t count, multiplier;  // along h
 
@@ -62,7 +62,7 @@ struct WindowRows {
       : count(static_cast<uint32_t>(rows)), multiplier((uint32_t{1} << 21) / count + 1) {}
   BARACUDA_HD uint32_t divide(uint32_t n) const { return n * multiplier >> 21; }
 };
-constexpr int64_t kMostWindowRows = 2047;
+constexpr int64_t kMostWindowRows = 2047;  // a block's threads have at most 8 each
 static_assert(kMostWindowRows * ((int64_t{1} << 21) + 1) <= UINT32_MAX, "products fit");
 static_assert(kMostWindowRows * kMostTileWindows < int64_t{1} << 21, "quotients are exact");
 
@@ -75,10 +75,10 @@ struct TileShape {
   int32_t box[3];       // at most, that may hold an element
   Divider tiles[3];     // of an axis
   Divider groups, columns;
-  int32_t group_rows, column_rows;           // that threads stand in
-  PlainDivider element_rows;                 // along h
+  int32_t group_rows, column_rows;  // that threads stand in
+  PlainDivider element_rows;        // of a tile, along h
   WindowRows window_rows;
-  int32_t rows;    // of windows, at most, for each thread
+  int32_t rows;    // of windows that a thread has at most
   int32_t numel;   // elements of a tile
   int64_t blocks;  // 0 where there are no such tiles
 };
@@ -101,9 +101,10 @@ struct TilePieces {
   }
 };
 
-// The tiles with the fewest windows to a thread for their elements, of at most `most_elements` and `most_rows` windows to
-// a thread, which has one of a row. most(axis, count) is at least as many windows as `count` neighbouring elements have, all extents are
-// at least 1, and rows are whole groups of `lanes`. There are none where already the windows of a group are too many.
+// The tiles with the fewest windows to a thread for their elements, of at most `most_elements`, and of at most
+// `most_rows` windows to a thread, which has one of a row. most(axis, count) is at least as many windows as `count`
+// neighbouring elements have, all extents are at least 1, and rows are whole groups of `lanes`. There are none where
+// already the windows of a group are too many.
 template <class Most>
 TileShape choose_tiles(int64_t planes, const int32_t (&extents)[3], const int32_t (&bins)[3], int64_t lanes,
                        int64_t most_elements, int64_t most_rows, const Most& most) {

@@ -97,7 +97,7 @@ struct EqualRowsPath {
   explicit EqualRowsPath(const Request<Problem, BackwardBuffers<T>>& request)
       : call(request), tiles(is_few<BackwardBuffers<T>>(request.p) && has_vectors(request.p, request.b)
                                  ? equal_rows_call(request.p, request.b)
-                                 : EqualRowsCall<T>{request.b, CommonDivisor<Compute<T>>(request.p)}) {}
+                                 : EqualRowsCall<T>(request.p, request.b)) {}
   bool can() const { return tiles.keys[0] > 0; }
   Status enqueue() const { return enqueue_equal_rows(call.p, tiles, call.stream); }
 };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The backward on CUDA for windows that lie far apart: rows of grad_input that are in the same windows along d and h are
-// equal. A block makes each row of its tile once, in shared memory, and then writes it wherever it stands.
+// The backward on CUDA for windows that lie far apart: rows of grad_input that are in the same windows along d and h
+// are equal. A block makes each row of its tile once, in shared memory, and then writes it wherever it stands.
 #pragma once
 
 #include <cstddef>
@@ -36,6 +36,9 @@ struct EqualRowsCall {
   int32_t vectors, all_vectors;  // of rows, in a tile and in the tensor
   int32_t vector_rows;           // that threads stand in
   Divider by_pieces, by_tiles_h, by_tiles_d, by_vectors, by_places_h, by_columns, by_windows_h, by_keys_h;
+
+  // Without keys there are no such tiles.
+  EqualRowsCall(const Problem& p, const BackwardBuffers<T>& b) : buffers(b), by(p), keys{} {}
 
   BARACUDA_HD int32_t width() const { return vectors * kStripLanes<T>; }
   BARACUDA_HD int32_t window_numel() const { return most[0] * most[1] * most[2]; }
@@ -189,10 +192,10 @@ __global__ void __launch_bounds__(kTileThreads) add_equal_rows(const __grid_cons
   }
 }
 
-// The call in the tiles that make the fewest rows for those that they write; of no keys where there are none.
+// The call in the tiles that make the fewest rows for those that they write.
 template <typename T>
 EqualRowsCall<T> equal_rows_call(const Problem& p, const BackwardBuffers<T>& b) {
-  EqualRowsCall<T> call{b, CommonDivisor<Compute<T>>(p)};
+  EqualRowsCall<T> call(p, b);
   const PoolAxis* const axes = p.axes;
   const int64_t all_vectors = axes[2].extent / kStripLanes<T>, pieces = ceil_div(all_vectors, kTileThreads);
   const int64_t vectors = ceil_div(all_vectors, pieces);

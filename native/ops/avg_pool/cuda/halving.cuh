@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The backward on CUDA for windows of three elements that begin at every second one (core/pool_halving.cuh): a block
-// divides the gradients of its windows once, and a thread adds the quotients. Windows that are not there count as zeros:
-// sums begin at zero, so that no more zeros change them.
+// divides the gradients of its windows once, and a thread adds the quotients. Windows that are not there count as
+// zeros: sums begin at zero, so that no more zeros change them.
 #pragma once
 
 #include <cstddef>
@@ -54,7 +54,9 @@ __device__ __forceinline__ void divide_windows(const HalvingCall<T>& call, const
       for (int k = 0; k < kHalvingBatch; ++k) {
         const HalvingWindow window = window_at(begin + k * shape.column_rows);
         if (!window.is_there) continue;
-        const auto count = [&](int axis, uint32_t place) { return call.counts[axis](static_cast<int32_t>(place)).size(); };
+        const auto count = [&](int axis, uint32_t place) {
+          return call.counts[axis](static_cast<int32_t>(place)).size();
+        };
         terms[k] /= static_cast<C>(count(0, window.d) * count(1, window.h) * count(2, window.w));
       }
     }

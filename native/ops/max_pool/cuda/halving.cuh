@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The backward on CUDA for windows of three elements that begin at every second one (core/pool_halving.cuh): a block
-// keeps which elements its windows name beside their gradients, and a thread compares its elements with all windows that
-// hold them, in their order.
+// keeps which elements its windows name beside their gradients, and a thread compares its elements with all windows
+// that hold them, in their order.
 #pragma once
 
 #include <cstddef>

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // The backward on CUDA by tiles of grad_input (core/pool_tiles.cuh), for maximum pooling and its relatives: a block
-// keeps its elements' sums in shared memory and its windows in registers, and adds each window's gradient to the element
-// that it names.
+// keeps its elements' sums in shared memory and its windows in registers, and adds each window's gradient to the
+// element that it names.
 //
-// An element's windows are a box of neighbours. A window's rank is its place in the box of the element that it names, in
-// row-major order: no element has two windows of one rank. So a block adds those of rank 0, then those of rank 1 and so
-// on, each to a sum of its own, and every sum has its terms in the order of the windows.
+// An element's windows are a box of neighbours. A window's rank is its place in the box of the element that it names,
+// in row-major order: no element has two windows of one rank. So a block adds those of rank 0, then those of rank 1 and
+// so on, each to a sum of its own, and every sum has its terms in the order of the windows.
 #pragma once
 
 #include <cstdint>
@@ -25,8 +25,9 @@ constexpr int kTileLanes = 16 / sizeof(Compute<T>);
 
 // Windows that a thread keeps, one below the other.
 constexpr int kTileRows = 8;
-constexpr int kTileBlocksTogether = 5;
 constexpr int64_t kTileSumBytes = 32 << 10;
+// Blocks that a multiprocessor has registers for: as many as fit its shared memory, less one that would spill.
+constexpr int kTileBlocksTogether = 5;
 // A rank has a barrier and some six instructions for each window, whether it is of that rank or not.
 constexpr int64_t kMostRanks = 32;
 
@@ -54,9 +55,9 @@ struct TileCall {
   Axis axes[3];
   PlainDivider width, height;
   uint32_t plane_numel, plane_bins;
-  uint32_t sums;                // in shared memory: a tile's elements, to whole vectors
-  uint32_t sum_bytes[3];        // from one element to the next along each axis
-  uint32_t rank_steps[3];       // what one window more along each axis adds to a code
+  uint32_t sums;           // in shared memory: a tile's elements, to whole vectors
+  uint32_t sum_bytes[3];   // from one element to the next along each axis
+  uint32_t rank_steps[3];  // what one window more along each axis adds to a code
 };
 
 template <class Axis>
@@ -89,7 +90,8 @@ __device__ __forceinline__ void add_by_ranks(C* sums, uint32_t (&codes)[kTileRow
 }
 
 template <typename T, int kLanes, class Axis>
-__global__ void __launch_bounds__(kTileThreads, kTileBlocksTogether) add_tiles(const __grid_constant__ TileCall<T, Axis> call) {
+__global__ void __launch_bounds__(kTileThreads, kTileBlocksTogether)
+    add_tiles(const __grid_constant__ TileCall<T, Axis> call) {
   using C = Compute<T>;
   const TileShape& shape = call.shape;
   const Tile tile(shape, blockIdx.x);
@@ -153,7 +155,8 @@ __global__ void __launch_bounds__(kTileThreads, kTileBlocksTogether) add_tiles(c
   for (uint32_t i = threadIdx.x; i < call.sums / kTileLanes<T>; i += kTileThreads) {
     reinterpret_cast<Zeros*>(sums)[i] = Zeros{};
   }
-  const TileSpan span_w = span_in_tile(call.axes[2], firsts[2] + columns.column, tile.begin[2], tile.count[2]);
+  TileSpan span_w{0, 0};
+  if (has_column) span_w = span_in_tile(call.axes[2], firsts[2] + columns.column, tile.begin[2], tile.count[2]);
   const uint32_t code_w = static_cast<uint32_t>(columns.column) * call.rank_steps[2];
   __syncthreads();
 

@@ -25,11 +25,22 @@ struct Position {
   BARACUDA_HD bool is_outside() const { return x.low == kOutside || y.low == kOutside || z.low == kOutside; }
 };
 
+// Linear samples whose position stays where it is: what locate() does with them, and no more. It is the commonest rule.
+template <typename C>
+BARACUDA_HD AxisPosition<C> locate_plain(C coordinate, int32_t extent, const Rule& rule) {
+  const C position = grid_sample::position_of(coordinate, extent, rule);
+  return grid_sample::place(position, floor_of(position), extent);
+}
+
 template <typename C>
 BARACUDA_HD Position<C> locate_sample(const C* coordinates, const Problem& p) {
-  return {grid_sample::locate(coordinates[0], p.input_w, p.rule),
-          grid_sample::locate(coordinates[1], p.input_h, p.rule),
-          grid_sample::locate(coordinates[2], p.input_d, p.rule)};
+  // All are on their way before one is looked at.
+  const C x = coordinates[0], y = coordinates[1], z = coordinates[2];
+  if (p.rule.mode == Mode::kBilinear && p.rule.padding == Padding::kZeros) {
+    return {locate_plain(x, p.input_w, p.rule), locate_plain(y, p.input_h, p.rule), locate_plain(z, p.input_d, p.rule)};
+  }
+  return {grid_sample::locate(x, p.input_w, p.rule), grid_sample::locate(y, p.input_h, p.rule),
+          grid_sample::locate(z, p.input_d, p.rule)};
 }
 
 // A coordinate that has no position makes the output NaN, whatever the volume.

@@ -7,13 +7,14 @@
 //   backward path   calls                                                code
 //   zeros           no voxels or no samples, or slopes that are all 0    memsets
 //   slopes          the gradient to the grid alone                       samples.cuh
-//   nearest         nearest samples; 31 bits count them, and voxels      nearest.cuh
-//   tiles           32 bits count a volume's samples                     lists.cuh, tiles.cuh
+//   nearest         nearest samples; 31 bits count them, and voxels      nearest_lists.cuh, nearest.cuh
+//   tiles           32 bits count a volume's samples                     lists.cuh, tiles.cuh; single.cuh, samples.cuh
 //   long tiles      all                                                  lists.cuh, tiles.cuh
 #include "core/cuda_paths.cuh"
 #include "core/cuda_zeros.cuh"
 #include "ops/grid_sample_3d/cuda/nearest.cuh"
 #include "ops/grid_sample_3d/cuda/samples.cuh"
+#include "ops/grid_sample_3d/cuda/single.cuh"
 #include "ops/grid_sample_3d/cuda/tiles.cuh"
 
 namespace baracuda::grid_sample_3d {
@@ -63,6 +64,13 @@ struct ZerosPath {
   }
 };
 
+template <typename T>
+Status enqueue_slopes(const BackwardRequest<T>& call) {
+  return launch_kernel("grid_sample_3d_backward slope kernel", sum_slopes_alone<T>,
+                       blocks_for(call.p.n * call.p.samples, kSampleThreads), kSampleThreads, 0, call.stream, call.p,
+                       call.b);
+}
+
 // The gradient to the grid alone.
 template <typename T>
 struct SlopesPath {
@@ -70,11 +78,7 @@ struct SlopesPath {
   const BackwardRequest<T>& call;
   bool can() const { return !call.p.has_grad_input(); }
   size_t bytes() const { return 0; }
-  Status enqueue() const {
-    return launch_kernel("grid_sample_3d_backward slope kernel", sum_slopes_alone<T>,
-                         blocks_for(call.p.n * call.p.samples, kSampleThreads), kSampleThreads, 0, call.stream, call.p,
-                         call.b);
-  }
+  Status enqueue() const { return enqueue_slopes(call); }
 };
 
 // Nearest samples: the gradient to the grid is 0.
@@ -172,7 +176,15 @@ struct AnyTilesPath {
     if (p.has_grad_grid() && !has_slopes) {
       BARACUDA_RETURN_IF_FAILED(enqueue_zeros(call.b.grad_grid, p.grid_numel * sizeof(C), call.stream));
     }
-    BARACUDA_RETURN_IF_FAILED(enqueue_lists(tiles, s));
+    if constexpr (sizeof(Index) == sizeof(uint32_t)) {
+      if (p.c == 1) {
+        // A sample's slopes are one channel's: they cost less than a tile that has them beside its sums.
+        if (has_slopes) BARACUDA_RETURN_IF_FAILED(enqueue_slopes(call));
+        BARACUDA_RETURN_IF_FAILED(enqueue_lists(tiles, s, nullptr, kSingleSegment<C>));
+        return enqueue_single(tiles, s);
+      }
+    }
+    BARACUDA_RETURN_IF_FAILED(enqueue_lists(tiles, s, call.b.grad_grid, kSegment));
     if (!has_slopes) return enqueue_sums<false>(tiles, s);
     BARACUDA_RETURN_IF_FAILED(enqueue_sums<true>(tiles, s));
     if (slope_chunks(p) == 0) return Status::kOk;
@@ -182,28 +194,28 @@ struct AnyTilesPath {
   }
 
  private:
-  // Each tile's samples, ascending.
-  Status enqueue_lists(const TileGrid& tiles, const Scratch& s) const {
+  // Each tile's samples, ascending where they are more than a segment.
+  Status enqueue_lists(const TileGrid& tiles, const Scratch& s, C* grad_grid, int segment) const {
     const Problem& p = call.p;
     const uint32_t sample_blocks = blocks_for(p.n * p.samples, kListThreads);
     // Clears the records to their end, from where they begin.
     BARACUDA_RETURN_IF_FAILED(enqueue_zeros_early(s.totals, s.cleared_bytes, call.stream));
     BARACUDA_RETURN_IF_FAILED(launch_early("grid_sample_3d_backward count kernel", list_samples<C, Index, false>,
                                            sample_blocks, kListThreads, 0, call.stream, p, tiles, call.b.grid,
-                                           call.b.grad_grid, s));
+                                           grad_grid, s));
     BARACUDA_RETURN_IF_FAILED(launch_early("grid_sample_3d_backward reserve kernel", reserve_lists<C, Index>,
                                            blocks_for(tiles.total, kListThreads), kListThreads, 0, call.stream, tiles,
                                            s));
     BARACUDA_RETURN_IF_FAILED(launch_early("grid_sample_3d_backward list kernel", list_samples<C, Index, true>,
                                            sample_blocks, kListThreads, 0, call.stream, p, tiles, call.b.grid,
-                                           call.b.grad_grid, s));
+                                           grad_grid, s));
     // So many samples fit in a segment, and in a short list.
-    if (p.samples <= kSegment) return Status::kOk;
+    if (p.samples <= segment) return Status::kOk;
     // Most tiles have nothing to sort: blocks take several, with few to start.
     const int64_t sort_blocks = int64_t{kSortBlocks} * call.device.multiprocessors;
     BARACUDA_RETURN_IF_FAILED(launch_early("grid_sample_3d_backward sort kernel", sort_short_lists<C, Index>,
                                            blocks_for(tiles.total < sort_blocks ? tiles.total : sort_blocks, 1),
-                                           kListThreads, 0, call.stream, tiles, s));
+                                           kListThreads, 0, call.stream, tiles, segment, s));
     if (p.samples <= kShortList) return Status::kOk;
     return launch_early("grid_sample_3d_backward long sort kernel", sort_long_lists<C, Index>,
                         static_cast<uint32_t>(call.device.multiprocessors), grid_sample::kSortThreads<Index>, 0,
@@ -212,19 +224,20 @@ struct AnyTilesPath {
 
   template <bool kSlopes>
   Status enqueue_sums(const TileGrid& tiles, const Scratch& s) const {
-    if constexpr (sizeof(Index) == sizeof(uint32_t)) {
-      if (call.p.c == 1) return enqueue_steps<kSlopes, 1>(tiles, s);
-    }
-    return enqueue_steps<kSlopes, kManyChannels<C>>(tiles, s);
-  }
-
-  template <bool kSlopes, int kStep>
-  Status enqueue_steps(const TileGrid& tiles, const Scratch& s) const {
+    constexpr int kStep = kStepChannels<C>;
     constexpr auto kKernel = sum_tiles<T, Index, kSlopes, kStep>;
     const char* const name = "grid_sample_3d_backward kernel";
     BARACUDA_RETURN_IF_FAILED(allow_shared_bytes<kKernel>(name));
     return launch_early(name, kKernel, blocks_for(tiles.total * ceil_div(call.p.c, kChannelChunk), 1), kTileThreads,
                         sizeof(TileShared<C, Index, kStep>), call.stream, call.p, tiles, call.b, s);
+  }
+
+  Status enqueue_single(const TileGrid& tiles, const Scratch& s) const {
+    constexpr auto kKernel = sum_single<T>;
+    const char* const name = "grid_sample_3d_backward kernel";
+    BARACUDA_RETURN_IF_FAILED(allow_shared_bytes<kKernel>(name));
+    return launch_early(name, kKernel, blocks_for(tiles.total, 1), kTileThreads, sizeof(SingleShared<C>), call.stream,
+                        call.p, tiles, call.b, s);
   }
 };
 

@@ -175,14 +175,15 @@ __device__ void sort_short_list(Index* list, int count, ShortSortShared<Index>& 
 
 // Sorts the short lists of more than a segment and learns which ones are long.
 template <typename C, typename Index>
-__global__ void __launch_bounds__(kListThreads) sort_short_lists(TileGrid tiles, Storage<C, Index> s) {
+__global__ void __launch_bounds__(kListThreads) sort_short_lists(TileGrid tiles, int segment, Storage<C, Index> s) {
   wait_for_kernel_before();
   let_kernel_after_start();
   __shared__ ShortSortShared<Index> shared;
   for (int64_t tile = blockIdx.x; tile < tiles.total; tile += gridDim.x) {
     const TileRecord<Index>& record = s.records[tile];
     if (record.count <= kShortList) {
-      if (record.count > kSegment) sort_short_list(s.listed + record.list, static_cast<int>(record.count), shared);
+      const int count = static_cast<int>(record.count);
+      if (count > segment) sort_short_list(s.listed + record.list, count, shared);
     } else if (threadIdx.x == 0) {
       s.long_lists[atomicAdd(&s.totals->long_lists, Counter{1})] = tile;
     }

@@ -12,13 +12,12 @@ namespace {
 
 constexpr int kTileThreads = kTileVoxels;
 static_assert(kTileThreads == kListThreads);  // as sum_counts() has it
-// Channels of a step, whose values lie side by side in shared memory: so many, or where there is only one, one. More of
-// f64 would leave room for one block a multiprocessor.
+// Channels of a step, whose values lie side by side in shared memory. More of f64 would leave room for one block a
+// multiprocessor.
 template <typename C>
-constexpr int kManyChannels = sizeof(C) == 4 ? 8 : 4;
+constexpr int kStepChannels = sizeof(C) == 4 ? 8 : 4;
 // Those of one 16-byte access or two.
-template <int kStep>
-constexpr int kGroup = kStep < 4 ? kStep : 4;
+constexpr int kGroup = 4;
 // A tile's voxels of the input with the next ones on each axis.
 constexpr int kPatchWidth = kTileWidth + 1, kPatchHeight = kTileHeight + 1, kPatchDepth = kTileDepth + 1;
 constexpr int kPatchVoxels = kPatchWidth * kPatchHeight * kPatchDepth;
@@ -157,34 +156,32 @@ __device__ void stage_segment(const Problem& p, const OwnedTile& tile, const C* 
 
 // Stores values side by side.
 template <typename C, int kCount>
-__device__ __forceinline__ void store_group(const C (&values)[kCount], C* to) {
-  if constexpr (kCount == 1) {
-    *to = values[0];
-  } else if constexpr (sizeof(C) == 4) {
-    *reinterpret_cast<float4*>(to) = make_float4(values[0], values[1], values[2], values[3]);
-  } else {
-    reinterpret_cast<double2*>(to)[0] = make_double2(values[0], values[1]);
-    reinterpret_cast<double2*>(to)[1] = make_double2(values[2], values[3]);
+__device__ __forceinline__ void store_step(const C (&values)[kCount], C* to) {
+  static_assert(kCount % kGroup == 0);
+#pragma unroll
+  for (int k = 0; k < kCount; k += kGroup) {
+    if constexpr (sizeof(C) == 4) {
+      *reinterpret_cast<float4*>(to + k) = make_float4(values[k], values[k + 1], values[k + 2], values[k + 3]);
+    } else {
+      reinterpret_cast<double2*>(to + k)[0] = make_double2(values[k], values[k + 1]);
+      reinterpret_cast<double2*>(to + k)[1] = make_double2(values[k + 2], values[k + 3]);
+    }
   }
 }
 
 // Loads values that lie side by side.
 template <typename C, int kStep>
 __device__ __forceinline__ void load_step(const C* from, C (&values)[kStep]) {
-  if constexpr (kStep == 1) {
-    values[0] = *from;
-  } else {
-    using Vector = std::conditional_t<sizeof(C) == 4, float4, double2>;
-    constexpr int kEach = static_cast<int>(sizeof(Vector) / sizeof(C));
+  using Vector = std::conditional_t<sizeof(C) == 4, float4, double2>;
+  constexpr int kEach = static_cast<int>(sizeof(Vector) / sizeof(C));
 #pragma unroll
-    for (int i = 0; i < kStep / kEach; ++i) {
-      const Vector vector = reinterpret_cast<const Vector*>(from)[i];
-      values[i * kEach] = vector.x;
-      values[i * kEach + 1] = vector.y;
-      if constexpr (kEach == 4) {
-        values[i * kEach + 2] = vector.z;
-        values[i * kEach + 3] = vector.w;
-      }
+  for (int i = 0; i < kStep / kEach; ++i) {
+    const Vector vector = reinterpret_cast<const Vector*>(from)[i];
+    values[i * kEach] = vector.x;
+    values[i * kEach + 1] = vector.y;
+    if constexpr (kEach == 4) {
+      values[i * kEach + 2] = vector.z;
+      values[i * kEach + 3] = vector.w;
     }
   }
 }
@@ -209,10 +206,10 @@ __device__ void stage_patch(const Problem& p, const OwnedTile& tile, const T* pl
     if (x >= p.input_w || y >= p.input_h || z >= p.input_d) continue;
     const T* from = planes + (static_cast<int64_t>(z) * p.input_h + y) * p.input_w + x;
 #pragma unroll
-    for (int first = 0; first < kStep; first += kGroup<kStep>) {
-      C values[kGroup<kStep>];
+    for (int first = 0; first < kStep; first += kGroup) {
+      C values[kGroup];
       load_planes(from + first * p.voxels, p.voxels, channels - first, values);
-      store_group(values, &shared.patch[voxel][first]);
+      store_step(values, &shared.patch[voxel][first]);
     }
   }
 }
@@ -225,10 +222,10 @@ __device__ void stage_gradients(const Problem& p, const T* planes, int channels,
   for (int slot = static_cast<int>(threadIdx.x); slot < count; slot += kTileThreads) {
     const T* from = planes + static_cast<int64_t>(shared.samples[slot]);
 #pragma unroll
-    for (int first = 0; first < kStep; first += kGroup<kStep>) {
-      C values[kGroup<kStep>];
+    for (int first = 0; first < kStep; first += kGroup) {
+      C values[kGroup];
       load_planes(from + first * p.samples, p.samples, channels - first, values);
-      store_group(values, &shared.gradients[slot][first]);
+      store_step(values, &shared.gradients[slot][first]);
     }
   }
 }
@@ -318,12 +315,12 @@ __device__ void add_slopes(const Problem& p, const OwnedTile& tile, int channels
 }
 
 // Blocks that share a multiprocessor, for which registers suffice.
-template <typename C, bool kSlopes, int kStep>
-constexpr int kBlocksAtOnce = sizeof(C) == 8 || (kSlopes && kStep > 1) ? 2 : kSlopes || kStep > 1 ? 3 : 4;
+template <typename C, bool kSlopes>
+constexpr int kBlocksAtOnce = sizeof(C) == 8 || kSlopes ? 2 : 3;
 
 // Both gradients, without kSlopes that to the input alone. A block takes a tile and a chunk of channels at a time.
 template <typename T, typename Index, bool kSlopes, int kStep>
-__global__ void __launch_bounds__(kTileThreads, kBlocksAtOnce<Compute<T>, kSlopes, kStep>)
+__global__ void __launch_bounds__(kTileThreads, kBlocksAtOnce<Compute<T>, kSlopes>)
     sum_tiles(Problem p, TileGrid tiles, BackwardBuffers<T> b, Storage<Compute<T>, Index> s) {
   using C = Compute<T>;
   wait_for_kernel_before();

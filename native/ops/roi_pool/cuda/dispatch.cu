@@ -66,8 +66,9 @@ struct TilesPath {
     const Problem& p = call.p;
     // Of fewer channels most lanes would have none. An even number of bins would put those of several channels in one
     // bank. Ranges have 16 bits an end, and boxes are counted with 31.
-    return p.c >= 8 && int64_t{p.h} * p.w >= kLeastTiledPixels && p.pooled_h <= kMostAcross && p.pooled_w <= kMostAcross && p.bins() % 2 == 1 && p.h < UINT16_MAX &&
-           p.w > 1 && p.w <= kMostWidth && channel_groups(p) * p.num_rois <= INT32_MAX;
+    if (p.c < 8 || int64_t{p.h} * p.w < kLeastTiledPixels) return false;
+    return p.pooled_h <= kMostAcross && p.pooled_w <= kMostAcross && p.bins() % 2 == 1 && p.h < UINT16_MAX && p.w > 1 &&
+           p.w <= kMostWidth && channel_groups(p) * p.num_rois <= INT32_MAX;
   }
   size_t bytes() const { return TileScratch<Compute<T>>(call.p, nullptr).layout.bytes(); }
   Status enqueue() const { return enqueue_tiles<T>(call.p, call.b, call.workspace, call.stream); }

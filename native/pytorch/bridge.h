@@ -44,8 +44,8 @@ BARACUDA_TORCH_API int64_t baracuda_torch_calls(int32_t number, int32_t device);
 // fallback raised itself would lose both on its way.
 BARACUDA_TORCH_API void baracuda_torch_raise(void* type, const char* text);
 
-// Counts the entries of an index, int64 one behind the other, that name none of `extent` rows, by one launch on a stream
-// of the current GPU, which has this index. 0 if nothing was launched.
+// Counts the entries of an index, int64 one behind the other, that name none of `extent` rows, by one launch on a
+// stream of the current GPU, which has this index. 0 if nothing was launched.
 BARACUDA_TORCH_API int32_t baracuda_torch_screen(const void* entries, int64_t count, int64_t extent, int32_t index,
                                                  void* stream);
 // Whether kernels here have counted indices on the GPU of this index, and how many named no row since this was last

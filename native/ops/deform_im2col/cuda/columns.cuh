@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The forward on CUDA: a thread makes a sample's columns. Planes are read as they lie: a laid out input, as the gradients
-// read it, made f32 slower, whose time is that of writing the columns.
+// The forward on CUDA: a thread makes a sample's columns. Planes are read as they lie: a laid out input, as the
+// gradients read it, made f32 slower, whose time is that of writing the columns.
 #pragma once
 
 #include "ops/deform_im2col/cuda/samples.cuh"

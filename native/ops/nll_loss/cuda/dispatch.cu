@@ -64,8 +64,8 @@ struct ElementsPath {
   Status enqueue() const {
     const ItemsLayout<Compute<T>> items(ceil_div(call.p.elements, kChunk), call.workspace);
     const ElementItems<T> elements{call.p, call.b, Places(call.p)};
-    BARACUDA_RETURN_IF_FAILED(launch_kernel("nll_loss kernel", sum_elements<T>, blocks_for(items.first.count, 1), kChunk,
-                                            0, call.stream, elements, items.first));
+    BARACUDA_RETURN_IF_FAILED(launch_kernel("nll_loss kernel", sum_elements<T>, blocks_for(items.first.count, 1),
+                                            kChunk, 0, call.stream, elements, items.first));
     return enqueue_fold<T>(call.p, items, results_of(call.b), call.stream);
   }
 };
@@ -147,7 +147,8 @@ struct GradientPath {
   const BackwardRequest<T, kByLogits>& call;
 
   bool is_aligned(int64_t line) const {
-    const uintptr_t addresses = reinterpret_cast<uintptr_t>(call.b.input) | reinterpret_cast<uintptr_t>(call.b.grad_input);
+    const uintptr_t addresses =
+        reinterpret_cast<uintptr_t>(call.b.input) | reinterpret_cast<uintptr_t>(call.b.grad_input);
     return line % kFullLanes<T> == 0 && addresses % 16 == 0;
   }
 

@@ -184,15 +184,14 @@ def cummaxmin_backward(grad_output: Any, indices: Any, reverse: bool = False) ->
     value, magnitude, terms = (np.zeros(gradient.shape) for _ in range(3))
     length = gradient.shape[1]
     for outer, inner in np.ndindex(gradient.shape[0], gradient.shape[2]):
-        owner = 0
-        for place in range(length):
-            index = named[outer, place, inner]
-            if place == 0 or index != named[outer, place - 1, inner]:
-                owner = place
-            if index == (length - 1 - owner if reverse else owner):
-                value[outer, owner, inner] += gradient[outer, place, inner]
-                magnitude[outer, owner, inner] += abs(gradient[outer, place, inner])
-                terms[outer, owner, inner] += 1
+        row = named[outer, :, inner]
+        begins = np.flatnonzero(np.r_[True, row[1:] != row[:-1]])
+        for owner, end in zip(begins, np.r_[begins[1:], length], strict=True):
+            if row[owner] == (length - 1 - owner if reverse else owner):
+                part = gradient[outer, owner:end, inner]
+                with np.errstate(invalid="ignore"):
+                    value[outer, owner, inner], magnitude[outer, owner, inner] = part.sum(), np.abs(part).sum()
+                terms[outer, owner, inner] = end - owner
     joins = np.where(terms > 0, _joins(gradient.shape)[:, ::-1], 0)
     found = Sum(value, magnitude, terms.astype(np.int64), joins, own=terms)
     return found.map(lambda part: _along(part, reverse))

@@ -99,6 +99,10 @@ class Lanes {
     const int64_t first = tile * kTile;
     const int32_t count = static_cast<int32_t>(at_most(kTile, p_.length - first));
     const Spot begin_spot = spot_of(row, first, 0);
+    if constexpr (Op::kIsExact) {
+      scan_exact_row<kHasResults, kStep>(begin_spot, count, tile, carry, total);
+      return;
+    }
     State last{};
     for (int32_t begin = 0; begin < count; begin += kBlock) {
       const int32_t in_block = count - begin < kBlock ? count - begin : kBlock;
@@ -107,17 +111,33 @@ class Lanes {
       for (int32_t j = 0; j < in_block; ++j) {
         states[j] = leaf({spot.offset + j * kStep, spot.index + j * kStep, spot.at + j}, first + begin + j == 0, maximum);
       }
-      for (int32_t j = in_block; j < kBlock; ++j) states[j] = State{};
-      join_halves(op_, states);
-      if (begin > 0) {
-        for (int32_t j = 0; j < kBlock; ++j) states[j] = op_.combine(last, states[j]);
+      if (in_block == kBlock) {
+        join_halves(op_, states);
+      } else {
+        join_halves(op_, states, in_block);
       }
-      last = states[kBlock - 1];
+      if (begin > 0) {
+        for (int32_t j = 0; j < in_block; ++j) states[j] = op_.combine(last, states[j]);
+      }
+      last = states[in_block - 1];
       if constexpr (kHasResults) {
         for (int32_t j = 0; j < in_block; ++j) {
           store(tile, carry, states[j], {spot.offset + j * kStep, spot.index + j * kStep, spot.at + j});
         }
       }
+    }
+    total = last;
+  }
+
+  // The same where no order of joining shows in the result.
+  template <bool kHasResults, int kStep>
+  void scan_exact_row(const Spot& first, int32_t count, int64_t tile, const Carry& carry, State& total) const {
+    State last{};
+    for (int32_t j = 0; j < count; ++j) {
+      const Spot spot = {first.offset + j * kStep, first.index + j * kStep, j};
+      const State state = op_.leaf(b_, b_.input[spot.offset], spot);
+      last = j > 0 ? op_.combine(last, state) : state;
+      if constexpr (kHasResults) store(tile, carry, last, spot);
     }
     total = last;
   }
@@ -139,7 +159,7 @@ class Lanes {
         states[j] = leaf({spot.offset + j, spot.index, spot.at}, first + at == 0, maxima[j]);
       }
       bool is_half = true;
-      for (int bit = 0; bit < kBits; ++bit) {
+      for (int bit = 0; bit < kBits && !Op::kIsExact; ++bit) {
         if ((at >> bit & 1) != 0) {
           combine_rows(halves[bit], states, rows);
         } else if (is_half) {
@@ -147,7 +167,7 @@ class Lanes {
           is_half = false;
         }
       }
-      if (at >= kBlock) combine_rows(totals, states, rows);
+      if (at >= (Op::kIsExact ? 1 : kBlock)) combine_rows(totals, states, rows);
       if (is_half) copy_rows(states, totals, rows);
       if constexpr (kHasResults) {
         for (int64_t j = 0; j < rows; ++j) {

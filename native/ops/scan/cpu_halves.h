@@ -29,5 +29,17 @@ inline void join_halves(const Op& op, typename Op::State* states) {
   join_groups<64>(op, states);
 }
 
+// Of a block that ends after `count` states.
+template <class Op>
+inline void join_halves(const Op& op, typename Op::State* states, int32_t count) {
+  for (int32_t half = 1; half < count; half *= 2) {
+    for (int32_t second = half; second < count; second += 2 * half) {
+      const typename Op::State last = states[second - 1];
+      const int32_t end = second + half < count ? second + half : count;
+      for (int32_t j = second; j < end; ++j) states[j] = op.combine(last, states[j]);
+    }
+  }
+}
+
 }  // namespace
 }  // namespace baracuda::scan

@@ -22,6 +22,7 @@ from ._pad import pad
 from ._pixel_shuffle import pixel_shuffle, pixel_unshuffle
 from ._pooling import ps_roi_align, ps_roi_pool, roi_align, roi_align_3d, roi_align_levels, roi_pool
 from ._quantize import dequantize_per_channel
+from ._scans import cummax, cummin, cumprod, cumsum, logcumsumexp
 from ._segments import (
     gather_csr,
     segment_csr,
@@ -44,6 +45,10 @@ __all__ = [
     "affine_grid",
     "avg_pool",
     "batched_nms",
+    "cummax",
+    "cummin",
+    "cumprod",
+    "cumsum",
     "deform_conv2d",
     "deform_im2col",
     "dequantize_per_channel",
@@ -51,6 +56,7 @@ __all__ = [
     "gather_csr",
     "grid_sample",
     "interpolate",
+    "logcumsumexp",
     "max_pool",
     "max_unpool",
     "nms",

@@ -228,6 +228,17 @@ def _placed(shape: Sequence[int], data: Data) -> Problem:
     return Problem(lambda x: function(x, 2, sizes, _random_samples=samples), [data.leaf(*shape)])
 
 
+def _scanned(name: str, shape: Sequence[int], data: Data) -> Problem:
+    """A scan along the last axis; the answer of one that has indices is its values."""
+    function = getattr(data.torch, name)
+
+    def values(x: Any) -> Any:
+        found = function(x, -1)
+        return found[0] if name in ("cummax", "cummin") else found
+
+    return Problem(values, [data.leaf(*shape)])
+
+
 def _rows() -> Iterator[Row]:
     for text, is_smooth in (("random", False), ("smooth", True)):
         whole, tiny = (partial(_grid_sample, shape, is_smooth) for shape in ((4, 64, 256, 256), (1, 1, 4, 4)))
@@ -288,6 +299,12 @@ def _rows() -> Iterator[Row]:
     for axes, shape in ((1, _IMAGES[1]), *_PLANES.items()):
         whole, tiny = partial(_unpooled, shape), partial(_unpooled, (1, 1, *[4] * axes))
         yield Row(f"max_unpool{axes}d 2, {'x'.join(map(str, shape))}", whole, tiny, f"max_unpool{axes}d")
+    for name in ("cumsum", "cumprod", "logcumsumexp", "cummax", "cummin"):
+        # Of products and logarithms PyTorch's gradient is arithmetic around other scans.
+        formula, selects = name in ("cumprod", "logcumsumexp"), name in ("cummax", "cummin")
+        whole, tiny = partial(_scanned, name, (4096, 4096)), partial(_scanned, name, (2, 4))
+        yield Row(f"{name} 4096x4096", whole, tiny, name, compiled=not selects, formula=formula)
+    yield Row("cumsum 16,777,216", partial(_scanned, "cumsum", (1 << 24,)), partial(_scanned, "cumsum", (4,)))
     for reduce in ("sum", "prod", "mean", "amax", "amin"):
         rows = _FEW if reduce == "prod" else _MANY
         row = _of_rows(f"scatter_reduce {reduce}", partial(_scatter_reduce, reduce), rows)

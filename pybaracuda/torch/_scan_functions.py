@@ -57,63 +57,104 @@ def _of_torch(function: Callable[..., Any], input: Any, dim: int, reverse: bool)
     return function(input.flip(dim), dim).flip(dim) if reverse else function(input, dim)
 
 
-def _differentiable(name: str) -> type[Differentiable]:
-    """Define a scan that has a gradient of its own, and answer its function."""
-    forward, backward = getattr(scan, name), getattr(scan, f"{name}_backward")
-    original = getattr(torch, name)
-    operator = define(
-        f"{name}{_SCHEMA}Tensor",
-        lambda input, dim, reverse: forward(input, dim, reverse=reverse),
-        _like,
-        lambda *args: Scan.apply(*args),
-    )
-    gradient = define(
-        f"{name}{_BACKWARD_SCHEMA}",
-        lambda grad_output, input, output, dim, reverse: backward(grad_output, input, output, dim, reverse=reverse),
-        _like,
-        lambda *args: Gradient.apply(*args),
-    )
+class _Gradient(Differentiable):
+    """What has a gradient of its own; the forward's output follows from the input, whose share it is."""
 
-    class Scan(Differentiable):
-        @staticmethod
-        def forward(input: Any, dim: int, reverse: bool) -> Any:
-            return operator(input, dim, reverse)
-
-        @staticmethod
-        def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-            input, ctx.dim, ctx.reverse = inputs
-            ctx.save_for_backward(input, output)
-
-        @staticmethod
-        def backward(ctx: Any, grad_output: Any) -> Any:
-            return Gradient.apply(grad_output, *ctx.saved_tensors, ctx.dim, ctx.reverse), None, None
-
-    class Gradient(Differentiable):
-        @staticmethod
-        def forward(grad_output: Any, input: Any, output: Any, dim: int, reverse: bool) -> Any:
-            return gradient(grad_output, input, output, dim, reverse)
-
-        @staticmethod
-        def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-            grad_output, input, _, ctx.dim, ctx.reverse = inputs
-            ctx.save_for_backward(grad_output, input)
-
-        @staticmethod
-        def backward(ctx: Any, grad: Any) -> Any:
-            grad_output, input = ctx.saved_tensors
-
-            def first(upstream: Any, values: Any) -> Any:
-                return torch.func.vjp(lambda x: _of_torch(original, x, ctx.dim, ctx.reverse), values)[1](upstream)[0]
-
-            # The forward's output follows from the input, whose share it is.
-            of_gradient, of_input = torch.func.vjp(first, grad_output, input)[1](grad)
-            return of_gradient, of_input, None, None, None
-
-    return Scan
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        grad_output, input, _, ctx.dim, ctx.reverse = inputs
+        ctx.save_for_backward(grad_output, input)
 
 
-_Cumprod = _differentiable("cumprod")
-_Logcumsumexp = _differentiable("logcumsumexp")
+def _second(function: Callable[..., Any], ctx: Any, grad: Any) -> tuple[Any, ...]:
+    """Answer the derivatives of the gradient of PyTorch's function."""
+    grad_output, input = ctx.saved_tensors
+
+    def gradient(upstream: Any, values: Any) -> Any:
+        return torch.func.vjp(lambda x: _of_torch(function, x, ctx.dim, ctx.reverse), values)[1](upstream)[0]
+
+    of_gradient, of_input = torch.func.vjp(gradient, grad_output, input)[1](grad)
+    return of_gradient, of_input, None, None, None
+
+
+_cumprod = define(
+    f"cumprod{_SCHEMA}Tensor",
+    lambda input, dim, reverse: scan.cumprod(input, dim, reverse=reverse),
+    _like,
+    lambda *args: _Cumprod.apply(*args),
+)
+_cumprod_backward = define(
+    f"cumprod{_BACKWARD_SCHEMA}",
+    lambda g, input, output, dim, reverse: scan.cumprod_backward(g, input, output, dim, reverse=reverse),
+    _like,
+    lambda *args: _CumprodBackward.apply(*args),
+)
+
+
+class _Cumprod(Differentiable):
+    @staticmethod
+    def forward(input: Any, dim: int, reverse: bool) -> Any:
+        return _cumprod(input, dim, reverse)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        input, ctx.dim, ctx.reverse = inputs
+        ctx.save_for_backward(input, output)
+
+    @staticmethod
+    def backward(ctx: Any, grad_output: Any) -> Any:
+        input, output = ctx.saved_tensors
+        return _CumprodBackward.apply(grad_output, input, output, ctx.dim, ctx.reverse), None, None
+
+
+class _CumprodBackward(_Gradient):
+    @staticmethod
+    def forward(grad_output: Any, input: Any, output: Any, dim: int, reverse: bool) -> Any:
+        return _cumprod_backward(grad_output, input, output, dim, reverse)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Any) -> Any:
+        return _second(torch.cumprod, ctx, grad)
+
+
+_logcumsumexp = define(
+    f"logcumsumexp{_SCHEMA}Tensor",
+    lambda input, dim, reverse: scan.logcumsumexp(input, dim, reverse=reverse),
+    _like,
+    lambda *args: _Logcumsumexp.apply(*args),
+)
+_logcumsumexp_backward = define(
+    f"logcumsumexp{_BACKWARD_SCHEMA}",
+    lambda g, input, output, dim, reverse: scan.logcumsumexp_backward(g, input, output, dim, reverse=reverse),
+    _like,
+    lambda *args: _LogcumsumexpBackward.apply(*args),
+)
+
+
+class _Logcumsumexp(Differentiable):
+    @staticmethod
+    def forward(input: Any, dim: int, reverse: bool) -> Any:
+        return _logcumsumexp(input, dim, reverse)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        input, ctx.dim, ctx.reverse = inputs
+        ctx.save_for_backward(input, output)
+
+    @staticmethod
+    def backward(ctx: Any, grad_output: Any) -> Any:
+        input, output = ctx.saved_tensors
+        return _LogcumsumexpBackward.apply(grad_output, input, output, ctx.dim, ctx.reverse), None, None
+
+
+class _LogcumsumexpBackward(_Gradient):
+    @staticmethod
+    def forward(grad_output: Any, input: Any, output: Any, dim: int, reverse: bool) -> Any:
+        return _logcumsumexp_backward(grad_output, input, output, dim, reverse)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Any) -> Any:
+        return _second(torch.logcumsumexp, ctx, grad)
 
 
 _cummaxmin_backward = define(

@@ -31,6 +31,7 @@ from .record import (
 
 _SCANS = ("cumsum", "cumprod", "logcumsumexp", "cummax", "cummin")
 _GRADIENTS = ("cumprod_backward", "logcumsumexp_backward", "cummaxmin_backward")
+_SELECTING = ("cummax", "cummin")
 _IN_PLACE = ("cumsum", "cumprod", "logcumsumexp")
 _TILE = 8192
 
@@ -73,7 +74,7 @@ def calls(dtype: Any) -> dict[str, Call]:
     x = numbers(_SHAPE, dtype)
     indices = np.broadcast_to(np.array([0, 1, 1, 3])[:, None], _SHAPE).copy()
     found = {
-        name: Call(getattr(pybaracuda, name), {"input": x}, {"dim": 1}, 2 if name in ("cummax", "cummin") else 1)
+        name: Call(getattr(pybaracuda, name), {"input": x}, {"dim": 1}, 2 if name in _SELECTING else 1)
         for name in _SCANS
     }
     for name in _GRADIENTS[:2]:
@@ -104,7 +105,7 @@ def plans(element: str) -> dict[str, PlanCase]:
         inputs, outputs = ("input",), ("output",)
         if name in _GRADIENTS:
             inputs, outputs = ("grad_output", "input", "output"), ("grad_input",)  # type: ignore[assignment]
-        has_indices = name in ("cummax", "cummin")
+        has_indices = name in _SELECTING
         if has_indices:
             outputs = ("output", "indices")  # type: ignore[assignment]
         if name == "cummaxmin_backward":
@@ -249,6 +250,6 @@ RECORD = Record(
         (DESCRIPTOR(1, 1, 1, element="s8"), pybaracuda.UnsupportedError, "no variant s8"),
     ),
     any_rank={name: ("input",) for name in _SCANS} | {"cummaxmin_backward": ("grad_output",)},
-    not_in_torch=frozenset(),
-    not_in_jax=frozenset(),
+    not_in_torch=frozenset({"logcumsumexp_backward"}),
+    not_in_jax=frozenset({*_GRADIENTS, *_SELECTING}),
 )

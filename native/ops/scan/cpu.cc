@@ -109,7 +109,8 @@ class Lanes {
       const Spot spot = {begin_spot.offset + begin * kStep, begin_spot.index + begin * kStep, begin};
       State states[kBlock];
       for (int32_t j = 0; j < in_block; ++j) {
-        states[j] = leaf({spot.offset + j * kStep, spot.index + j * kStep, spot.at + j}, first + begin + j == 0, maximum);
+        const Spot here = {spot.offset + j * kStep, spot.index + j * kStep, spot.at + j};
+        states[j] = leaf(here, first + begin + j == 0, maximum);
       }
       if (in_block == kBlock) {
         join_halves(op_, states);

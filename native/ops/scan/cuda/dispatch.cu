@@ -2,8 +2,8 @@
 // Scans on CUDA.
 //
 //   path           calls                                       what happens
-//   rows           dense rows (inner = 1)                      a tile, or some short rows, in registers; tiles of one row
-//                                                              look back at each other
+//   rows           dense rows (inner = 1)                      a tile, or some short rows, in registers; tiles of one
+//                                                              row look back at each other
 //   columns        of one tile, or in many groups of 32 rows   some warps go along 32 rows
 //   column tiles   all                                         first what each tile adds by itself, then what stands in
 //                                                              front of each, then the results

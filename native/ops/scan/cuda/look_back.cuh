@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// How the tiles of a row follow each other within one launch. A tile publishes what it adds by itself as soon as it knows
-// it, and what stands in front of the next tile as soon as it knows what stands in front of itself. For that it looks
-// back over what other tiles add to the nearest one that has published a carry, and joins them in their order: which one
-// that is does not show in the result, since every carry is what the joins in order from the row's begin on give.
+// How the tiles of a row follow each other within one launch. A tile publishes what it adds by itself as soon as it
+// knows it, and what stands in front of the next tile as soon as it knows what stands in front of itself. For that it
+// looks back over what other tiles add to the nearest one that has published a carry, and joins them in their order:
+// which one that is does not show in the result, since every carry is what the joins from the row's begin on give.
 #pragma once
 
 #include <cstdint>

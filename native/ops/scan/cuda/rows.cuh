@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Scans of dense rows. A block of threads has one tile, or as many short rows as fit in its place: a warp has four lines,
-// each of one block of 128 elements or of several rows that are shorter, and a lane four neighbouring elements of a line.
+// Scans of dense rows. A block of threads has one tile, or as many short rows as fit in its place: a warp has four
+// lines, each of one block of 128 elements or of several rows that are shorter, and a lane four neighbouring elements
+// of a line.
 #pragma once
 
 #include <cstdint>
@@ -24,14 +25,17 @@ static_assert(kLines * kBlock == kTile && 32 * kQuad == kBlock);
 // How rows lie in a block of threads.
 struct RowPlan {
   int32_t lanes;   // that have a row's elements in a line: a power of 2
-  int32_t lines;   // that a row has in a block of threads: a power of 2, 1 unless lanes is 32
+  int32_t lines;   // that a row has in a block of threads: 1, or as a power of 2 all of one warp or of several
   int64_t blocks;  // of threads
+  int64_t step;    // from a lane's elements to those in its warp's next line
   bool has_vectors;
 
   explicit RowPlan(const Problem& p, bool vectors) : lanes(1), lines(1), has_vectors(vectors) {
     while (lanes < 32 && lanes * kQuad < p.length) lanes *= 2;
+    if (p.length > kBlock) lines = kLinesPerWarp;
     while (lines < kLines && static_cast<int64_t>(lines) * kBlock < p.length) lines *= 2;
     blocks = p.tiles > 1 ? p.rows * p.tiles : ceil_div(p.rows, static_cast<int64_t>(kLines / lines) * (32 / lanes));
+    step = lines == 1 ? (32 / lanes) * p.length : p.reverse ? -kBlock : kBlock;
   }
 };
 
@@ -48,11 +52,41 @@ struct alignas(sizeof(T) * kQuad < 16 ? sizeof(T) * kQuad : 16) Quad {
   T of[kQuad];
 };
 
-// A lane's elements: `count` of them, the first at `spot`.
+// Up to four elements of a lane, the first at `spot`.
 struct QuadSpot {
   Spot spot;
   int32_t count;
 };
+
+// Where a lane has its elements: those of its warp's first line, and from there those of the others.
+struct LaneSpot {
+  int64_t offset, place;  // in the tensor, and along the scan in the row
+  int64_t rest;           // elements of the row from there on, or of shorter rows whole rows
+  int32_t at;
+
+  __device__ LaneSpot(const Problem& p, const RowPlan& plan, int64_t first_row, int64_t tile) {
+    const int lane = static_cast<int>(threadIdx.x % 32), line = static_cast<int>(threadIdx.x / 32) * kLinesPerWarp;
+    const int64_t row =
+        first_row + static_cast<int64_t>(line / plan.lines) * (32 / plan.lanes) + lane / plan.lanes;
+    at = (line & (plan.lines - 1)) * kBlock + (lane & (plan.lanes - 1)) * kQuad;
+    place = tile * kTile + at;
+    offset = row * p.length + (p.reverse ? p.length - 1 - place : place);
+    rest = plan.lines == 1 ? p.rows - row : row < p.rows ? p.length - place : 0;
+  }
+
+  __device__ __forceinline__ QuadSpot line(const Problem& p, const RowPlan& plan, int l) const {
+    const int32_t behind = plan.lines == 1 ? 0 : l * kBlock;
+    int64_t count = rest - behind;
+    if (plan.lines == 1) count = rest > static_cast<int64_t>(l) * (32 / plan.lanes) ? p.length - place : 0;
+    const int64_t there = place + behind;
+    return {{offset + l * plan.step, p.reverse ? p.length - 1 - there : there, at + behind},
+            static_cast<int32_t>(count < 0 ? 0 : count < kQuad ? count : kQuad)};
+  }
+};
+
+// Blocks of threads of a multiprocessor, for whose states there are registers.
+template <class Op>
+constexpr int kRowBlocks = sizeof(typename Op::State) <= 4 ? 3 : sizeof(typename Op::State) <= 8 ? 2 : 1;
 
 template <typename T>
 __device__ __forceinline__ Quad<T> load_quad(const T* from, const QuadSpot& q, bool reverse, bool has_vectors) {
@@ -132,7 +166,7 @@ __device__ __forceinline__ void join_maxima(Scaled<C> (&v)[kQuad], int32_t lanes
 }
 
 template <class Op>
-__global__ void __launch_bounds__(kRowThreads)
+__global__ void __launch_bounds__(kRowThreads, kRowBlocks<Op>)
     scan_rows(const __grid_constant__ Problem p, const __grid_constant__ typename Op::Buffers b,
               const __grid_constant__ RowPlan plan, const __grid_constant__ RowBoards<Op> boards) {
   using T = typename Op::Element;
@@ -157,29 +191,23 @@ __global__ void __launch_bounds__(kRowThreads)
       const Division by(static_cast<int64_t>(taken), p.tiles);
       first_row = by.quotient, tile = by.remainder, first_tile = first_row * p.tiles;
     }
+    const LaneSpot mine(p, plan, first_row, tile);
     State v[kLinesPerWarp][kQuad];
-    QuadSpot spots[kLinesPerWarp];
     Quad<T> raw[kLinesPerWarp];
 #pragma unroll
     for (int l = 0; l < kLinesPerWarp; ++l) {
-      const int line = warp * kLinesPerWarp + l;
-      const int64_t row = first_row + static_cast<int64_t>(line / plan.lines) * (32 / plan.lanes) + lane / plan.lanes;
-      const int32_t at = (line & (plan.lines - 1)) * kBlock + (lane & (plan.lanes - 1)) * kQuad;
-      const int64_t place = tile * kTile + at, rest = row < p.rows ? p.length - place : 0;
-      const int64_t index = p.reverse ? p.length - 1 - place : place;
-      spots[l] = {{row * p.length + index, index, at}, static_cast<int32_t>(rest < 0 ? 0 : rest < kQuad ? rest : kQuad)};
-      raw[l] = load_quad(b.input, spots[l], p.reverse, plan.has_vectors);
+      raw[l] = load_quad(b.input, mine.line(p, plan, l), p.reverse, plan.has_vectors);
     }
 #pragma unroll
     for (int l = 0; l < kLinesPerWarp; ++l) {
+      const QuadSpot q = mine.line(p, plan, l);
 #pragma unroll
       for (int k = 0; k < kQuad; ++k) {
-        v[l][k] = k < spots[l].count ? op.leaf(b, raw[l].of[k], behind(spots[l].spot, k, p.reverse)) : State{};
+        v[l][k] = k < q.count ? op.leaf(b, raw[l].of[k], behind(q.spot, k, p.reverse)) : State{};
       }
     }
-    // The first line of the same row, in this block of threads.
-    const int own = warp * kLinesPerWarp;
-    const auto first_line = [&](int line) { return line & ~(plan.lines - 1); };
+    // The warp's first line, and of rows with several lines the row's.
+    const int own = warp * kLinesPerWarp, from = own & ~(plan.lines - 1);
 
     if constexpr (Op::kHasMaxima) {
 #pragma unroll
@@ -190,12 +218,10 @@ __global__ void __launch_bounds__(kRowThreads)
       if (plan.lines > 1) {
         __syncthreads();
         C before{};
-        int from = first_line(own);
         for (int line = from; line < own; ++line) before = line == from ? maxima[line] : larger(before, maxima[line]);
 #pragma unroll
         for (int l = 0; l < kLinesPerWarp; ++l) {
           const int line = own + l;
-          if (first_line(line) != from) from = first_line(line);
           if (line > from) {
 #pragma unroll
             for (int k = 0; k < kQuad; ++k) v[l][k].m = larger(before, v[l][k].m);
@@ -246,14 +272,12 @@ __global__ void __launch_bounds__(kRowThreads)
     if (plan.lines > 1) {
       __syncthreads();
       State before{};
-      int from = first_line(own);
       for (int line = from; line < own; ++line) {
         before = line == from ? totals[line] : op.combine(before, totals[line]);
       }
 #pragma unroll
       for (int l = 0; l < kLinesPerWarp; ++l) {
         const int line = own + l;
-        if (first_line(line) != from) from = first_line(line);
         if (line > from) {
 #pragma unroll
           for (int k = 0; k < kQuad; ++k) v[l][k] = op.combine(before, v[l][k]);
@@ -289,17 +313,18 @@ __global__ void __launch_bounds__(kRowThreads)
 
 #pragma unroll
     for (int l = 0; l < kLinesPerWarp; ++l) {
+      const QuadSpot q = mine.line(p, plan, l);
       Quad<T> results{};
       Quad<int64_t> indices{};
 #pragma unroll
       for (int k = 0; k < kQuad; ++k) {
-        if (k >= spots[l].count) continue;
+        if (k >= q.count) continue;
         const Carry found = carried(op, tile, carry, v[l][k]);
-        results.of[k] = op.result(b, found, behind(spots[l].spot, k, p.reverse));
+        results.of[k] = op.result(b, found, behind(q.spot, k, p.reverse));
         if constexpr (Op::kHasIndices) indices.of[k] = op.index_of(found);
       }
-      store_quad(b.output, results, spots[l], p.reverse, plan.has_vectors);
-      if constexpr (Op::kHasIndices) store_quad(b.indices, indices, spots[l], p.reverse, plan.has_vectors);
+      store_quad(b.output, results, q, p.reverse, plan.has_vectors);
+      if constexpr (Op::kHasIndices) store_quad(b.indices, indices, q, p.reverse, plan.has_vectors);
     }
     // What is shared belongs to the next tile from here on.
     if (n + gridDim.x < plan.blocks) __syncthreads();

@@ -94,7 +94,8 @@ def _logarithm_refusal(self: Any, dim: int, *, out: Any = None) -> str:
     return of_floats(self) or _of_tensor(self, dim)
 
 
-_OF_FLOATS = f"float32, float64, float16, bfloat16; {_ON_CPU}"
+# Compilers see PyTorch's composition of these, for which they have a scan of their own on CUDA.
+_OF_FLOATS = f"float32, float64, float16, bfloat16; {_ON_CPU}; not in programs compiled for CUDA"
 
 
 @route("aten::_logcumsumexp", _logarithm_refusal, _OF_FLOATS, group="logcumsumexp")

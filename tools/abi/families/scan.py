@@ -31,8 +31,8 @@ _FLOATS_WITH_INDICES = tuple(Variant(v.token, {**v.types, "I": "i64"}) for v in 
 _IN_PLACE = "output may be input itself; status 2 if it shares an element otherwise."
 _EMPTY = "No elements: success, nothing to write."
 _WORKSPACE = (
-    "None for rows of at most 8192 elements; else for every 8192 elements of a row, begun ones too, on the CPU at most 24 "
-    "bytes and on CUDA at most 96, and 64 more."
+    "None for rows of at most 8192 elements; else for every 8192 elements of a row, begun ones too, on the CPU at most "
+    "24 bytes and on CUDA at most 96, and 64 more."
 )
 _WRAPS = " Integers wrap around."
 
@@ -53,7 +53,7 @@ OPERATORS: tuple[Operator, ...] = (
         name="cumsum",
         family="scan",
         summary=(
-            "Sums up to each element of its row. Its gradient is cumsum the other way: of grad_output, with 1 - reverse."
+            "Sums up to each element of its row. Its gradient is cumsum the other way, of grad_output with 1 - reverse."
         ),
         parameters=(*_FORWARD, _INPUT, Tensor("output", "output", "T", _SHAPE, "the element and all before it added")),
         variants=_NUMBERS,
@@ -71,7 +71,9 @@ OPERATORS: tuple[Operator, ...] = (
         family="scan",
         summary="Products up to each element of its row.",
         parameters=(
-            *_FORWARD, _INPUT, Tensor("output", "output", "T", _SHAPE, "the element and all before it multiplied"),
+            *_FORWARD,
+            _INPUT,
+            Tensor("output", "output", "T", _SHAPE, "the element and all before it multiplied"),
         ),
         variants=_NUMBERS,
         empty=_EMPTY,
@@ -85,9 +87,9 @@ OPERATORS: tuple[Operator, ...] = (
         name="cumprod_backward",
         family="scan",
         summary=(
-            "Gradient of cumprod with respect to its input: of an element the product of those before it, times the sum "
-            "of grad_output over it and all after it, each times the elements between. Nothing is divided, so it is "
-            "right with zeros."
+            "Gradient of cumprod with respect to its input: of an element the product of those before it, times the "
+            "sum of grad_output over it and all after it, each times the elements between. Nothing is divided, so it "
+            "is right with zeros."
         ),
         parameters=(
             *_BACKWARD,
@@ -102,9 +104,9 @@ OPERATORS: tuple[Operator, ...] = (
         workspace=_WORKSPACE,
         determinism=(
             BIT_STABLE
-            + "The sums s = grad_output + next s', where next is the next element along the row and s' its sum, are put "
-            "together as cumsum's, the other way: of two neighbours, (p, s) before (p', s'), the second becomes (p' p, "
-            "fma(p', s, s')), p being next."
+            + "The sums s = grad_output + next s', where next is the next element along the row and s' its sum, are "
+            "put together as cumprod's products, the other way: of two neighbours, (p, s) before (p', s'), the second "
+            "becomes (p' p, fma(p', s, s')), p being next."
         ),
         source="torch.cumprod (2.13).",
     ),
@@ -119,8 +121,8 @@ OPERATORS: tuple[Operator, ...] = (
         workspace=_WORKSPACE,
         determinism=(
             BIT_STABLE
-            + "m is the maximum up to the element. The sums of e^(x - m) are put together as cumsum's; a sum that has an "
-            "earlier maximum m' is multiplied by e^(m' - m) as it is added, by one fma."
+            + "m is the maximum up to the element. The sums of e^(x - m) are put together as cumprod's products; a sum "
+            "that has an earlier maximum m' is multiplied by e^(m' - m) as it is added, by one fma."
         ),
         source="torch.logcumsumexp (2.13).",
         overlap=_IN_PLACE,
@@ -145,8 +147,8 @@ OPERATORS: tuple[Operator, ...] = (
         workspace=_WORKSPACE,
         determinism=(
             BIT_STABLE
-            + "Sums of grad_output e^(output - output') are put together as cumsum's, the other way: one that belongs to "
-            "a later output' is multiplied by e^(output - output') as it is added, by one fma."
+            + "Sums of grad_output e^(output - output') are put together as cumprod's products, the other way: one "
+            "that belongs to a later output' is multiplied by e^(output - output') as it is added, by one fma."
         ),
         source="torch.logcumsumexp (2.13).",
     ),
@@ -188,8 +190,10 @@ OPERATORS: tuple[Operator, ...] = (
         empty=_EMPTY,
         bad_data="Indices that no forward made are compared alone and never followed.",
         workspace=_WORKSPACE,
-        determinism=_order("is added to", ", and 0 to every sum") + " The scan goes the other way than the forward's, and a "
-        "sum is added only while the index stays.",
+        determinism=(
+            _order("is added to", ", and 0 to every sum")
+            + " The scan goes the other way than the forward's, and a sum is added only while the index stays."
+        ),
         source="torch.cummax and torch.cummin (2.13).",
     ),
 )

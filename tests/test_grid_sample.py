@@ -128,13 +128,39 @@ def test_many_channels(place: Place, dtype: Any, rng: np.random.Generator, chann
     check_exact(place, lattice_grid_case(rng, dtype, (1, channels, 4, 8), (3, 3)))
 
 
+# On an image of 40 x 33 pixels.
+DENSITY = pytest.mark.parametrize(
+    "samples",
+    [(4, 9), (33, 40), (46, 46), (90, 100), (180, 100)],
+    ids=["sparse", "even", "dense", "in parts", "crowded"],
+)
+
+
 @pytest.mark.parametrize("channels", [3, 4, 5, 17])
-@pytest.mark.parametrize("samples", [(4, 9), (33, 40), (46, 46), (90, 100)], ids=["sparse", "even", "dense", "crowded"])
+@DENSITY
 def test_any_density_of_samples(
     place: Place, dtype: Any, rng: np.random.Generator, samples: tuple[int, int], channels: int
 ) -> None:
     # CUDA lists a tile's samples in one of several ways, by how many they are, and has its own way for few channels.
     check_close(place, random_grid_case(rng, dtype, (1, channels, 40, 33), samples))
+
+
+@pytest.mark.parametrize("samples", [512, 513, 769, 3072, 3073])
+def test_many_samples_in_one_tile(place: Place, dtype: Any, rng: np.random.Generator, samples: int) -> None:
+    # CUDA sums a tile of 32 x 8 pixels by several blocks where one has no room for its samples, up to a number; more than
+    # 64 channels have owners that take turns. Half of the samples lie in a quarter of the image.
+    case = random_grid_case(rng, dtype, (1, 130, 8, 32), (1, samples))
+    grid = np.where(rng.random((1, 1, samples, 1)) < 1 / 2, case.grid / 2 - 0.4, case.grid)
+    check_close(place, case._replace(grid=grid.astype(case.grid.dtype)))
+
+
+@pytest.mark.parametrize("channels", [4, 5, 17])
+def test_neighbours(place: Place, dtype: Any, rng: np.random.Generator, channels: int) -> None:
+    # A turned image, whose samples CUDA reads where they lie; those of the other tests have their neighbours elsewhere.
+    case = random_grid_case(rng, dtype, (2, channels, 40, 70), (50, 60))
+    y, x = np.meshgrid(np.linspace(-1, 1, 50), np.linspace(-1, 1, 60), indexing="ij")
+    turned = np.stack([0.9 * x + 0.3 * y, 0.9 * y - 0.3 * x], axis=-1)
+    check_close(place, case._replace(grid=np.stack([turned, turned / 2]).astype(case.grid.dtype)))
 
 
 @pytest.mark.parametrize(
@@ -463,7 +489,7 @@ def test_many_channels_in_every_mode(
 
 @pytest.mark.parametrize("rule", RULES[2:8], ids=lambda rule: "-".join(str(v) for v in rule.values()))
 @pytest.mark.parametrize("channels", [3, 17])
-@pytest.mark.parametrize("samples", [(4, 9), (33, 40), (46, 46), (90, 100)], ids=["sparse", "even", "dense", "crowded"])
+@DENSITY
 def test_any_density_in_other_modes(
     place: Place, dtype: Any, rng: np.random.Generator, samples: tuple[int, int], channels: int, rule: Rule
 ) -> None:

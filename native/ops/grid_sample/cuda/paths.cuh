@@ -87,9 +87,9 @@ constexpr auto sum_sparse_without = sum_sparse<T, kHasBoth<P>, P>;
 // none.
 constexpr int kCrowdedBlocks = 4;
 
-// Blocks per multiprocessor that lay gradients beside those that list samples: with sixteen loads a thread they fill the
-// memory's ways.
-constexpr int kLayingBlocks = 2;
+// Blocks per multiprocessor that lay gradients beside those that list samples: half of those that fit, with eight loads a
+// thread on their way.
+constexpr int kLayingBlocks = 4;
 
 // Counts and lists each tile's samples; the first `laying` blocks lay the gradients.
 template <typename T, typename Index, class P, class Kernel>
@@ -97,8 +97,9 @@ Status enqueue_bins(const BackwardRequest<T, P>& call, const TileGrid& tiles, co
                     Kernel* bin, uint32_t laying) {
   BARACUDA_RETURN_IF_FAILED(enqueue_zeros_early(s.totals, s.cleared_bytes, call.stream));
   const uint32_t blocks = blocks_for(call.p.n * call.p.samples, kBinThreads);
-  return launch_early("grid_sample_backward bin kernel", bin, laying + static_cast<uint32_t>(at_most(blocks, INT32_MAX - laying)),
-                      kBinThreads, 0, call.stream, call.p, tiles, call.b, s, laying);
+  return launch_early("grid_sample_backward bin kernel", bin,
+                      laying + static_cast<uint32_t>(at_most(blocks, INT32_MAX - int64_t{laying})), kBinThreads, 0,
+                      call.stream, call.p, tiles, call.b, s, laying);
 }
 
 // The crowded tiles. Where there is none these launches end at once.

@@ -37,7 +37,7 @@ __device__ Index append(Tile tile, TileRecord<Index>* records, Index TileRecord<
 // samples that have no tap, where they are asked for; with kSlopes, for narrow images, every sample's. With kLays the
 // first `laying` blocks lay the gradients where that pays.
 template <typename T, typename Index, bool kStages, bool kSlopes, bool kLays, class P>
-__global__ void __launch_bounds__(kBinThreads, !kSlopes ? (sizeof(Compute<T>) == 8 ? 4 : 6) : sizeof(Compute<T>) == 8 ? 2 : 4)
+__global__ void __launch_bounds__(kBinThreads, !kSlopes ? (sizeof(Compute<T>) == 8 ? 4 : 8) : sizeof(Compute<T>) == 8 ? 2 : 4)
     bin_samples(P p, TileGrid tiles, BackwardBuffers<T> b, Storage<Compute<T>, Index> s, uint32_t laying) {
   using C = Compute<T>;
   using Tile = std::conditional_t<kStages, int32_t, int64_t>;

@@ -39,7 +39,7 @@ __device__ bool is_scattered(const P& p, const TileGrid& tiles, const C* grid) {
 }
 
 // Gradients that a thread asks for together.
-constexpr int kLaidTogether = 16;
+constexpr int kLaidTogether = 8;
 
 // Lays all gradients if the samples are scattered, and notes it. `blocks` blocks call, the first of the launch.
 template <typename T, class P>

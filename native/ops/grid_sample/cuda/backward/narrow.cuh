@@ -15,10 +15,11 @@ namespace {
 
 // A thread owns two pixels, half a tile apart, whose contributions one network sorts.
 constexpr int kNarrowThreads = kTilePixels / 2;
-// A pixel's contributions in the table; the few pixels that have more put the rest in a common list.
+// A pixel's contributions in the table; the few pixels that have more put the rest in a common list. Where that is too
+// short, as at a border to which samples are moved, contributions are listed by pixel instead.
 constexpr int kTabled = 8;
-constexpr int kMostOverflowing = 128;
-// Of a pixel in all: with at most these there is one chunk.
+constexpr int kMostOverflowing = 32;
+// With at most so many of a pixel there is one chunk.
 static_assert(kTabled + kMostOverflowing <= kChunk);
 
 // An entry is a slot above its tap; kNoEntry comes after every other.
@@ -42,8 +43,10 @@ struct NarrowShared {
   union {
     OrderScratch<kCapacity> order;
     alignas(16) uint16_t table[kTilePixels][kTabled];
+    uint16_t entries[4 * kCapacity];  // by pixel, ascending
   };
-  uint32_t counts[kTilePixels];
+  uint32_t counts[kTilePixels];  // of a pixel's contributions; where they are listed, where they end
+  uint32_t warp_sums[kNarrowThreads / 32];
   uint32_t overflowing;
   uint32_t overflow[kMostOverflowing];  // pixel above entry
 };
@@ -101,6 +104,34 @@ __device__ __forceinline__ void sort_halves(uint32_t (&keys)[kTabled]) {
     b = __vmaxu2(a, b);
     a = low;
   }
+}
+
+// Writes a pixel's sums; `output` is its place in the first plane.
+template <typename T>
+__device__ __forceinline__ void store_sums(const Problem& p, const NarrowSums<Compute<T>>& sums, T* output) {
+#pragma unroll
+  for (int k = 0; k < kNarrowChannels; ++k) {
+    if (k < p.c) output[k * p.pixels] = narrow<T>(Compute<T>(0) + sums.lane[k]);
+  }
+}
+
+// Replaces the pixels' counts by the sums before them. Every thread calls, between two barriers.
+template <typename C, int kCapacity>
+__device__ __forceinline__ void sum_counts(NarrowShared<C, kCapacity>& shared) {
+  const int thread = static_cast<int>(threadIdx.x), lane = thread % 32, warp = thread / 32;
+  const uint32_t first = shared.counts[2 * thread], both = first + shared.counts[2 * thread + 1];
+  uint32_t before = both;
+#pragma unroll
+  for (int distance = 1; distance < 32; distance *= 2) {
+    const uint32_t other = __shfl_up_sync(kFullWarp, before, distance);
+    if (lane >= distance) before += other;
+  }
+  if (lane == 31) shared.warp_sums[warp] = before;
+  __syncthreads();
+  before -= both;
+  for (int i = 0; i < warp; ++i) before += shared.warp_sums[i];
+  shared.counts[2 * thread] = before;
+  shared.counts[2 * thread + 1] = before + first;
 }
 
 // Sums a tile or a part of one.
@@ -163,27 +194,74 @@ __device__ void sum_narrow_tile(const P& p, const TileGrid& tiles, const TileWor
   static_assert(sizeof(shared.table[0]) == sizeof(uint4));
   rows[thread] = rows[thread + kNarrowThreads] = make_uint4(~0u, ~0u, ~0u, ~0u);
   __syncthreads();
+  // Calls use(number, pixel, entry) for each tap of the thread's samples on the pixels.
+  const auto for_each_tap = [&](auto use) {
 #pragma unroll
-  for (int round = 0; round < kListRounds; ++round) {
-    if (round * kNarrowThreads + thread >= count) continue;
-    const Taps<C> taps = value_taps(positions[round], p);
+    for (int round = 0; round < kListRounds; ++round) {
+      if (round * kNarrowThreads + thread >= count) continue;
+      const Taps<C> taps = value_taps(positions[round], p);
 #pragma unroll
-    for (int tap = 0; tap < 4; ++tap) {
-      const int pixel = range.within(pixel_of_tap(positions[round], tap, taps.weight[tap], place));
-      if (pixel == kTilePixels) continue;
-      const uint32_t entry = static_cast<uint32_t>(slots[round]) << kNarrowTapBits | tap;
-      const uint32_t rank = atomicAdd(&shared.counts[pixel], 1u);
-      if (rank < kTabled) {
-        shared.table[pixel][rank] = static_cast<uint16_t>(entry);
-      } else {
-        const uint32_t at = atomicAdd(&shared.overflowing, 1u);
-        if (at < kMostOverflowing) shared.overflow[at] = static_cast<uint32_t>(pixel) << 16 | entry;
+      for (int tap = 0; tap < 4; ++tap) {
+        const int pixel = range.within(pixel_of_tap(positions[round], tap, taps.weight[tap], place));
+        if (pixel == kTilePixels) continue;
+        use(round * 4 + tap, pixel, static_cast<uint32_t>(slots[round]) << kNarrowTapBits | static_cast<uint32_t>(tap));
       }
     }
-  }
+  };
+  for_each_tap([&](int, int pixel, uint32_t entry) {
+    const uint32_t rank = atomicAdd(&shared.counts[pixel], 1u);
+    if (rank < kTabled) {
+      shared.table[pixel][rank] = static_cast<uint16_t>(entry);
+    } else {
+      const uint32_t at = atomicAdd(&shared.overflowing, 1u);
+      if (at < kMostOverflowing) shared.overflow[at] = static_cast<uint32_t>(pixel) << 16 | entry;
+    }
+  });
   __syncthreads();
+  const auto output_of = [&](int half) -> T* {
+    const int32_t row = y + half * (kTileHeight / 2);
+    if (x >= p.input_w || row >= p.input_h || !range.holds(row - place.row, x - place.column)) return nullptr;
+    return b.grad_input + static_cast<int64_t>(place.image) * p.c * p.pixels + static_cast<int64_t>(row) * p.input_w + x;
+  };
   if (shared.overflowing > kMostOverflowing) {
-    if (thread == 0) reserve_list(s, tile);
+    const uint32_t most = shared.counts[thread] > shared.counts[thread + kNarrowThreads]
+                              ? shared.counts[thread]
+                              : shared.counts[thread + kNarrowThreads];
+    if (__syncthreads_or(most > kChunk)) {
+      if (thread == 0) reserve_list(s, tile);
+      return;
+    }
+    sum_counts(shared);
+    __syncthreads();
+    for_each_tap([&](int, int pixel, uint32_t entry) {
+      shared.entries[atomicAdd(&shared.counts[pixel], 1u)] = static_cast<uint16_t>(entry);
+    });
+    __syncthreads();
+    // Each entry's place among those of its pixel.
+    uint16_t places[kListRounds * 4];
+    for_each_tap([&](int i, int pixel, uint32_t entry) {
+      const uint32_t end = shared.counts[pixel];
+      uint32_t at = pixel == 0 ? 0 : shared.counts[pixel - 1];
+      uint32_t rank = at;
+#pragma unroll 4
+      for (; at < end; ++at) rank += shared.entries[at] < entry;
+      places[i] = static_cast<uint16_t>(rank);
+    });
+    __syncthreads();
+    for_each_tap([&](int i, int, uint32_t entry) { shared.entries[places[i]] = static_cast<uint16_t>(entry); });
+    __syncthreads();
+#pragma unroll 1
+    for (int half = 0; half < 2; ++half) {
+      const int pixel = thread + half * kNarrowThreads;
+      T* const output = output_of(half);
+      if (output == nullptr) continue;
+      NarrowSums<C> sums{};
+#pragma unroll 4
+      for (uint32_t i = pixel == 0 ? 0 : shared.counts[pixel - 1]; i < shared.counts[pixel]; ++i) {
+        sums.add(shared.entries[i], shared);
+      }
+      store_sums(p, sums, output);
+    }
     return;
   }
 
@@ -205,14 +283,8 @@ __device__ void sum_narrow_tile(const P& p, const TileGrid& tiles, const TileWor
   for (int half = 0; half < 2; ++half) {
     const int pixel = thread + half * kNarrowThreads;
     if (shared.counts[pixel] > kTabled) sums[half] = sum_overflowing(pixel, shared);
-    const int32_t row = y + half * (kTileHeight / 2);
-    if (x >= p.input_w || row >= p.input_h || !range.holds(row - place.row, x - place.column)) continue;
-    T* output = b.grad_input + static_cast<int64_t>(place.image) * p.c * p.pixels +
-                static_cast<int64_t>(row) * p.input_w + x;
-#pragma unroll
-    for (int k = 0; k < kNarrowChannels; ++k) {
-      if (k < p.c) output[k * p.pixels] = narrow<T>(C(0) + sums[half].lane[k]);
-    }
+    T* const output = output_of(half);
+    if (output != nullptr) store_sums(p, sums[half], output);
   }
 }
 

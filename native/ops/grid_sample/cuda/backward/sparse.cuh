@@ -11,12 +11,6 @@ namespace {
 // A tile with at most so many samples is sparse.
 constexpr int kSparse = 64;
 
-// Whether most tiles are sparse by far.
-inline bool is_sparse(const Problem& p) {
-  constexpr int64_t kReached = (kTileWidth + 1) * (kTileHeight + 1), kExpected = 40;
-  return p.samples * kReached / kExpected <= p.pixels;
-}
-
 // What a slot's lanes need to know of its sample.
 struct SlotInfo {
   // The taps that the derivative by x has, those by y, those in the image, whether it is at home in the tile, and

@@ -68,6 +68,7 @@ struct TileShared {
   int8_t low_x[kTileCapacity], low_y[kTileCapacity];  // of the first tap, in the tile
   uint32_t starts[kTilePixels + 1];                   // of a pixel's entries; first its count
   uint32_t warp_sums[kTileWarps];
+  bool laid;  // whether the gradients are; here because the sums need the registers
   alignas(4) uint16_t entries[4 * kTileCapacity];  // slot and tap, by pixel, ascending
 };
 
@@ -97,7 +98,6 @@ template <typename T, bool kSlopes>
 struct Stager {
   const T* gradients;  // the next step's first planes, or where it is laid: steps are as far from each other
   const T* input;      // from the tile's first pixel on
-  bool laid;
 
   // Starts to load a step of `channels` (kStep or more: a full one, 0 or less: none).
   __device__ __forceinline__ void begin(const Problem& p, const PatchLayout& layout, int channels, int buffer,
@@ -131,6 +131,7 @@ struct Stager {
   template <bool kFull>
   __device__ __forceinline__ void load(const Problem& p, const PatchLayout& layout, int channels, int buffer,
                                        TileShared<T, kSlopes>& shared) const {
+    const bool laid = shared.laid;
 #pragma unroll
     for (int round = 0; round < kRounds; ++round) {
       const int slot = round * kTileThreads + static_cast<int>(threadIdx.x);

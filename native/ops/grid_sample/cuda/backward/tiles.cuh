@@ -125,8 +125,10 @@ __device__ __forceinline__ void add_step(HomeSample<Compute<T>>& sample, int cha
   }
 }
 
-// Contributions beyond those kept, a pixel's, whose weights are worked out together.
-constexpr int kAskedFor = 4;
+// Contributions beyond those kept, a pixel's, whose weights are worked out together; a step of 16-bit channels leaves
+// fewer registers.
+template <typename T>
+constexpr int kAskedFor = sizeof(T) == 2 ? 2 : 4;
 
 // One step of both gradients from `buffer`. `tile_output` is the tile's first pixel in the step's first plane and
 // `pixel` the thread's, from there, or kNoPixel. Planes beyond `channels`, which counts only in a step that is not
@@ -160,16 +162,16 @@ __device__ __forceinline__ void sum_step(const Problem& p, int channels, int buf
     if (i < list.length()) add(list.weights[i], list.offset(i));
   }
   // Some of the others are asked for together.
-  for (int i = kKept<C>; i < list.length(); i += kAskedFor) {
-    uint32_t entries[kAskedFor];
-    C weights[kAskedFor];
+  for (int i = kKept<C>; i < list.length(); i += kAskedFor<T>) {
+    uint32_t entries[kAskedFor<T>];
+    C weights[kAskedFor<T>];
 #pragma unroll
-    for (int k = 0; k < kAskedFor; ++k) {
+    for (int k = 0; k < kAskedFor<T>; ++k) {
       entries[k] = i + k < list.length() ? shared.entries[list.start() + i + k] : 0;
       weights[k] = weight_of(shared.fractions, entries[k]);
     }
 #pragma unroll
-    for (int k = 0; k < kAskedFor; ++k) {
+    for (int k = 0; k < kAskedFor<T>; ++k) {
       if (i + k < list.length()) add(weights[k], (entries[k] >> kTapBits) * kPlaceBytes);
     }
   }
@@ -276,9 +278,10 @@ __device__ void sum_tile(const P& p, const TileGrid& tiles, const TileWork& work
     samples[round] = home_sample(p, place, layout, round * kTileThreads + static_cast<int>(threadIdx.x), shared);
   }
   Stager<T, kSlopes> stager;
-  stager.laid = s.totals->laid != 0;
+  const bool laid = s.totals->laid != 0;
+  if (threadIdx.x == 0) shared.laid = laid;
   stager.gradients = b.grad_output + plane * p.samples;
-  if (stager.laid) {
+  if (laid) {
     const int64_t steps = place.image * ceil_div(p.c, kStep<T>) + work.channel / kStep<T>;
     stager.gradients = reinterpret_cast<const T*>(static_cast<const StepValues<T>*>(s.laid) + steps * p.samples);
   }

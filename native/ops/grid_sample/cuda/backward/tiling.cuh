@@ -50,6 +50,15 @@ using Counter = unsigned long long;
 constexpr int32_t kNarrowChannels = 4;
 BARACUDA_HD bool is_narrow(const Problem& p) { return p.c <= kNarrowChannels; }
 
+// Places of a first tap in a tile and around it.
+constexpr int64_t kReached = (kTileWidth + 1) * (kTileHeight + 1);
+
+// Whether most tiles have few samples, which also have a kernel of their own.
+inline bool is_sparse(const Problem& p) {
+  constexpr int64_t kExpected = 40;
+  return p.samples * kReached / kExpected <= p.pixels;
+}
+
 // Samples of a tile that a block stages. 512 are two a thread and leave the first cache as large as 384 do; a smooth map
 // has 280 or so, a random one of 1.5 samples a pixel 450.
 constexpr int kTileCapacity = 512;
@@ -63,17 +72,16 @@ constexpr int kLargeCapacity = sizeof(C) == 4 ? 640 : 512;
 template <typename C>
 int capacity_of(const Problem& p) {
   if (!is_narrow(p)) return kTileCapacity;
-  constexpr int64_t kReached = (kTileWidth + 1) * (kTileHeight + 1);  // places of a first tap in a tile and around it
-  constexpr int64_t kUsual = 330;                                     // samples in a tile, when they are even
+  constexpr int64_t kUsual = 330;  // samples in a tile, when they are even
   // Halved until the products fit.
   int64_t samples = p.samples, pixels = p.pixels;
   for (; samples > INT64_MAX / 1024 || pixels > INT64_MAX / 1024; samples /= 2) pixels /= 2;
   return samples * kReached <= pixels * kUsual ? kUsualCapacity : kLargeCapacity<C>;
 }
 
-// Samples that a tile's list has room for; a tile with more is crowded. Those of an image that is enlarged 2.5 times, or
+// Samples that a tile's list has room for; a tile with more is crowded. Those of an image that is enlarged threefold, or
 // whose outside is reflected or moved to its border, fit.
-constexpr int kListed = 2048;
+constexpr int kListed = 3072;
 
 // A tile with more samples than are staged is summed in parts, of which each has three quarters of that or, as some
 // samples reach two of them, a little more.
@@ -96,10 +104,10 @@ struct alignas(32) TileRecord {
 };
 static_assert(sizeof(TileRecord<uint32_t>) == 32);
 
-// Parts that have blocks: as many as tiles, for an image that is enlarged on all sides; fewer where a tile is little work,
-// because blocks without a part take time.
+// Parts that have blocks: as many as tiles, which is enough for an image that is enlarged on all sides; fewer where a tile
+// is little work, because blocks without a part take time too.
 inline int64_t most_parts_of(const Problem& p, const TileGrid& tiles) {
-  return is_narrow(p) ? ceil_div(tiles.total, 4) : tiles.total;
+  return is_narrow(p) || is_sparse(p) ? ceil_div(tiles.total, 4) : tiles.total;
 }
 
 // Sums over the tiles, and the tickets that the staged tiles' owners draw.

@@ -16,8 +16,8 @@
 // Samples that follow another rule take the same paths, with the gradient to the grid alone before the tiles ("slopes",
 // backward/slopes.cuh). Their kernels are compiled in ruled.cu. Bicubic samples have paths of their own: cubic.cu.
 //
-// The backward by tiles begins with backward/bins.cuh, which lists each tile's samples and, for "tiles", lays gradients of
-// scattered ones side by side, and ends as crowded tiles does, for the tiles that turn out to be crowded.
+// The backward by tiles begins with backward/bins.cuh, which lists each tile's samples and, for "tiles", lays gradients
+// of scattered ones side by side, and ends as crowded tiles does, for the tiles that turn out to be crowded.
 #include "ops/grid_sample/cuda/cubic.h"
 #include "ops/grid_sample/cuda/paths.cuh"
 #include "ops/grid_sample/cuda/ruled.h"

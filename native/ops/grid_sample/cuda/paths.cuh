@@ -87,8 +87,8 @@ constexpr auto sum_sparse_without = sum_sparse<T, kHasBoth<P>, P>;
 // none.
 constexpr int kCrowdedBlocks = 4;
 
-// Blocks per multiprocessor that lay gradients beside those that list samples: half of those that fit, with eight loads a
-// thread on their way.
+// Blocks per multiprocessor that lay gradients beside those that list samples: half of those that fit, with eight loads
+// a thread on their way.
 constexpr int kLayingBlocks = 4;
 
 // Counts and lists each tile's samples; the first `laying` blocks lay the gradients.
@@ -181,7 +181,8 @@ struct NarrowPath : StagedPath<T, P, NarrowPath<T, P>> {
     const auto kernel = s.capacity == kUsualCapacity ? sum_narrow<T, kUsualCapacity, P>
                                                      : sum_narrow<T, kLargeCapacity<Compute<T>>, P>;
     return launch_early("grid_sample_backward narrow kernel", kernel,
-                        static_cast<uint32_t>(staged_blocks(call.p, tiles)), kNarrowThreads, 0, call.stream, call.p, tiles, call.b, s);
+                        static_cast<uint32_t>(staged_blocks(call.p, tiles)), kNarrowThreads, 0, call.stream, call.p,
+                        tiles, call.b, s);
   }
 };
 

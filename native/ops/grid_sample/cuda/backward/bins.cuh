@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The backward's first step on CUDA: which samples reach which tile of pixels, and, beside it, gradients of scattered
-// samples side by side. A tile's list is filled by integer atomics in an order that changes from run to run and is undone
-// by sorting.
+// samples side by side. A tile's list is filled by integer atomics in an order that changes from run to run and is
+// undone by sorting.
 #pragma once
 
 #include <type_traits>
@@ -37,7 +37,9 @@ __device__ Index append(Tile tile, TileRecord<Index>* records, Index TileRecord<
 // samples that have no tap, where they are asked for; with kSlopes, for narrow images, every sample's. With kLays the
 // first `laying` blocks lay the gradients where that pays.
 template <typename T, typename Index, bool kStages, bool kSlopes, bool kLays, class P>
-__global__ void __launch_bounds__(kBinThreads, !kSlopes ? (sizeof(Compute<T>) == 8 ? 4 : 8) : sizeof(Compute<T>) == 8 ? 2 : 4)
+__global__ void __launch_bounds__(kBinThreads, !kSlopes                  ? (sizeof(Compute<T>) == 8 ? 4 : 8)
+                                               : sizeof(Compute<T>) == 8 ? 2
+                                                                         : 4)
     bin_samples(P p, TileGrid tiles, BackwardBuffers<T> b, Storage<Compute<T>, Index> s, uint32_t laying) {
   using C = Compute<T>;
   using Tile = std::conditional_t<kStages, int32_t, int64_t>;

@@ -36,9 +36,9 @@ struct TileWork {
   __device__ bool is_part() const { return part >= 0; }
 };
 
-// Draws the block's item, whose number `item` in shared memory then holds; false if there is none left. There are blocks
-// for all tiles and as many parts as there may be. With kTakesTurns the owner of a later chunk waits for those of an
-// earlier one, which must therefore have started: tickets order the starts. Every thread calls, once.
+// Draws the block's item, whose number `item` in shared memory then holds; false if there is none left. There are
+// blocks for all tiles and as many parts as there may be. With kTakesTurns the owner of a later chunk waits for those
+// of an earlier one, which must therefore have started: tickets order the starts. Every thread calls, once.
 template <bool kTakesTurns, typename C>
 __device__ __forceinline__ bool take_item(const Problem& p, const TileGrid& tiles, const Storage<C, uint32_t>& s,
                                           int64_t& item) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The gradients of scattered samples on CUDA, laid side by side: a sample's channels of a step are 16 bytes, so that a tile
-// whose samples are no neighbours reads a sector for each of its steps and not for each of its channels.
+// The gradients of scattered samples on CUDA, laid side by side: a sample's channels of a step are 16 bytes, so that a
+// tile whose samples are no neighbours reads a sector for each of its steps and not for each of its channels.
 #pragma once
 
 #include "core/cuda_division.cuh"
@@ -14,9 +14,9 @@ namespace {
 
 constexpr int kBinThreads = 256;
 
-// Whether most samples are in another tile than the one after them. Laying reads and writes every gradient once; without,
-// gradients of samples that are alone are read a sector each, eight times their bytes in f32. What the block finds depends
-// on the grid alone. Every thread calls.
+// Whether most samples are in another tile than the one after them. Laying reads and writes every gradient once;
+// without, gradients of samples that are alone are read a sector each, eight times their bytes in f32. What the block
+// finds depends on the grid alone. Every thread calls.
 template <class P, typename C>
 __device__ bool is_scattered(const P& p, const TileGrid& tiles, const C* grid) {
   __shared__ int apart;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The backward to images of few channels on CUDA: a block owns a tile, or a part of one, and sums each pixel at once from
-// a table of its contributions. The gradients to the samples' positions were written before.
+// The backward to images of few channels on CUDA: a block owns a tile, or a part of one, and sums each pixel at once
+// from a table of its contributions. The gradients to the samples' positions were written before.
 #pragma once
 
 #include "core/cuda_launch.cuh"
@@ -221,7 +221,8 @@ __device__ void sum_narrow_tile(const P& p, const TileGrid& tiles, const TileWor
   const auto output_of = [&](int half) -> T* {
     const int32_t row = y + half * (kTileHeight / 2);
     if (x >= p.input_w || row >= p.input_h || !range.holds(row - place.row, x - place.column)) return nullptr;
-    return b.grad_input + static_cast<int64_t>(place.image) * p.c * p.pixels + static_cast<int64_t>(row) * p.input_w + x;
+    return b.grad_input + static_cast<int64_t>(place.image) * p.c * p.pixels + static_cast<int64_t>(row) * p.input_w +
+           x;
   };
   if (shared.overflowing > kMostOverflowing) {
     const uint32_t most = shared.counts[thread] > shared.counts[thread + kNarrowThreads]

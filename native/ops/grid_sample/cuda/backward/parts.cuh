@@ -35,14 +35,16 @@ __device__ __forceinline__ void note_parts(const Storage<C, uint32_t>& s, int64_
 
 // Samples of a tile that are in its list, or more than any list has if it must be crowded.
 __device__ __forceinline__ int listed_samples(const TileRecord<uint32_t>& record) {
-  return record.count <= kListed && (record.state & TileRecord<uint32_t>::kOverdone) == 0 ? static_cast<int>(record.count) : kListed + 1;
+  return record.count <= kListed && (record.state & TileRecord<uint32_t>::kOverdone) == 0
+             ? static_cast<int>(record.count)
+             : kListed + 1;
 }
 
 // Samples of a thread whose positions are asked for together.
 constexpr int kPartBatch = 4;
 
-// Calls use(whether there is a sample, sample with kHome, its position) for each of a tile's samples. Every thread calls,
-// and calls `use` as often as the others.
+// Calls use(whether there is a sample, sample with kHome, its position) for each of a tile's samples. Every thread
+// calls, and calls `use` as often as the others.
 template <int kThreads, typename C, class P, class Use>
 __device__ __forceinline__ void for_each_listed(const P& p, int count, const uint32_t* staged, const C* grid, Use use) {
   for (int base = 0; base < count; base += kThreads * kPartBatch) {
@@ -74,9 +76,9 @@ struct TilePart {
   int count;
 };
 
-// Cuts a tile into parts of about as many samples and lists those of one of them, with kHome where the sample is at home
-// in it, as far as `list` has room for kCapacity; what they are depends on the tile's samples alone, and not on their
-// order. `counts` holds a number for each pixel. Every thread calls.
+// Cuts a tile into parts of about as many samples and lists those of one of them, with kHome where the sample is at
+// home in it, as far as `list` has room for kCapacity; what they are depends on the tile's samples alone, and not on
+// their order. `counts` holds a number for each pixel. Every thread calls.
 template <int kThreads, int kCapacity, typename C, class P>
 __device__ TilePart list_part(const P& p, const TilePlace& place, int part, int parts, int count,
                               const uint32_t* staged, const C* grid, uint32_t* counts, uint32_t* list) {

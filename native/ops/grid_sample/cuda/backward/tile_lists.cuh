@@ -39,8 +39,8 @@ __device__ void sum_counts(TileShared<T, kSlopes>& shared) {
   __syncthreads();
 }
 
-// Places the samples of a tile or a part of it, in slots ascending by sample, and lists their taps on its pixels by pixel,
-// those of a pixel that has more than registers hold in order. False if a pixel has too many.
+// Places the samples of a tile or a part of it, in slots ascending by sample, and lists their taps on its pixels by
+// pixel, those of a pixel that has more than registers hold in order. False if a pixel has too many.
 template <typename T, bool kSlopes, class P>
 __device__ bool list_entries(const P& p, const TilePlace& place, const TileRange& range, int count,
                              const uint32_t* staged, const Compute<T>* grid, TileShared<T, kSlopes>& shared) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The backward of most tiles on CUDA: a block owns a tile, or a part of one, for one chunk of channels. It orders its
-// samples by pixel in shared memory once, then takes a few channels a step through both gradients, while the next step's
-// values arrive.
+// samples by pixel in shared memory once, then takes a few channels a step through both gradients, while the next
+// step's values arrive.
 #pragma once
 
 #include "core/cuda_launch.cuh"
@@ -185,9 +185,9 @@ __device__ __forceinline__ void sum_step(const Problem& p, int channels, int buf
 static_assert(kMostContributions <= kChunk);
 
 // Adds a chunk's sums of the samples at home to their totals, which wait in grad_grid. Chunks take turns, of which each
-// begins when all of the tile's parts have had the one before: owners drew their tickets in order, so that those that have
-// the turn are running. `listed` holds the samples' numbers, with or
-// without kHome; `grid` and `grad_grid` are the image's.
+// begins when all of the tile's parts have had the one before: owners drew their tickets in order, so that those that
+// have the turn are running. `listed` holds the samples' numbers, with or without kHome; `grid` and `grad_grid` are the
+// image's.
 template <typename T, int kCount, class P>
 __device__ void add_chunk(const P& p, const TileWork& work, HomeSample<Compute<T>> (&samples)[kCount],
                           const Compute<T>* grid, Compute<T>* grad_grid, TileRecord<uint32_t>& record,
@@ -253,8 +253,8 @@ __device__ void sum_tile(const P& p, const TileGrid& tiles, const TileWork& work
   if (work.is_part() && count <= kListed) {
     uint32_t* const list = reinterpret_cast<uint32_t*>(shared.entries);
     static_assert(sizeof(shared.entries) >= kTileCapacity * sizeof(uint32_t));
-    const TilePart part =
-        list_part<kTileThreads, kTileCapacity>(p, place, work.part, work.parts, count, listed, grid, shared.starts, list);
+    const TilePart part = list_part<kTileThreads, kTileCapacity>(p, place, work.part, work.parts, count, listed, grid,
+                                                                 shared.starts, list);
     range = part.range;
     count = part.count;
     listed = list;

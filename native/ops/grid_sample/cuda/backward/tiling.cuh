@@ -59,12 +59,12 @@ inline bool is_sparse(const Problem& p) {
   return p.samples * kReached / kExpected <= p.pixels;
 }
 
-// Samples of a tile that a block stages. 512 are two a thread and leave the first cache as large as 384 do; a smooth map
-// has 280 or so, a random one of 1.5 samples a pixel 450.
+// Samples of a tile that a block stages. 512 are two a thread and leave the first cache as large as 384 do; a smooth
+// map has 280 or so, a random one of 1.5 samples a pixel 450.
 constexpr int kTileCapacity = 512;
 
-// The same where images have few channels: 384 for maps of up to 1.1 samples a pixel, more for denser ones; f64 has room
-// for fewer.
+// The same where images have few channels: 384 for maps of up to 1.1 samples a pixel, more for denser ones; f64 has
+// room for fewer.
 constexpr int kUsualCapacity = 384;
 template <typename C>
 constexpr int kLargeCapacity = sizeof(C) == 4 ? 640 : 512;
@@ -79,8 +79,8 @@ int capacity_of(const Problem& p) {
   return samples * kReached <= pixels * kUsual ? kUsualCapacity : kLargeCapacity<C>;
 }
 
-// Samples that a tile's list has room for; a tile with more is crowded. Those of an image that is enlarged threefold, or
-// whose outside is reflected or moved to its border, fit.
+// Samples that a tile's list has room for; a tile with more is crowded. Those of an image that is enlarged threefold,
+// or whose outside is reflected or moved to its border, fit.
 constexpr int kListed = 3072;
 
 // A tile with more samples than are staged is summed in parts, of which each has three quarters of that or, as some
@@ -104,8 +104,8 @@ struct alignas(32) TileRecord {
 };
 static_assert(sizeof(TileRecord<uint32_t>) == 32);
 
-// Parts that have blocks: as many as tiles, which is enough for an image that is enlarged on all sides; fewer where a tile
-// is little work, because blocks without a part take time too.
+// Parts that have blocks: as many as tiles, which is enough for an image that is enlarged on all sides; fewer where a
+// tile is little work, because blocks without a part take time too.
 inline int64_t most_parts_of(const Problem& p, const TileGrid& tiles) {
   return is_narrow(p) || is_sparse(p) ? ceil_div(tiles.total, 4) : tiles.total;
 }

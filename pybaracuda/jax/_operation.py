@@ -73,15 +73,7 @@ class Operation:
 
 
 class KernelOperation(Operation):
-    """An operator that one C function computes.
-
-    Attributes
-    ----------
-    folds : bool
-        Whether equal problems become one; if not, they are done one after the other.
-    """
-
-    folds: bool = True
+    """An operator that one C function computes."""
 
     def prepare(self, *specs: Spec) -> Prepared:
         """Check operands; answer the kernel, the conversions before it and the outputs."""

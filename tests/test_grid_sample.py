@@ -147,8 +147,8 @@ def test_any_density_of_samples(
 
 @pytest.mark.parametrize("samples", [512, 513, 769, 3072, 3073])
 def test_many_samples_in_one_tile(place: Place, dtype: Any, rng: np.random.Generator, samples: int) -> None:
-    # CUDA sums a tile of 32 x 8 pixels by several blocks where one has no room for its samples, up to a number; more than
-    # 64 channels have owners that take turns. Half of the samples lie in a quarter of the image.
+    # CUDA sums a tile of 32 x 8 pixels by several blocks where one has no room for its samples, up to a number; more
+    # than 64 channels have owners that take turns. Half of the samples lie in a quarter of the image.
     case = random_grid_case(rng, dtype, (1, 130, 8, 32), (1, samples))
     grid = np.where(rng.random((1, 1, samples, 1)) < 1 / 2, case.grid / 2 - 0.4, case.grid)
     check_close(place, case._replace(grid=grid.astype(case.grid.dtype)))

@@ -43,11 +43,12 @@ _OPERANDS: tuple[Tensor, ...] = (
 )
 # At most; tests/test_workspace.py holds both libraries to it.
 _SCRATCH = (
-    "On CUDA 48 bytes a sample (f64: 64) and 15 a pixel of the images, rounded up to tiles of 32 x 8. "
+    "On CUDA the larger of two, and 1 KiB: 49 bytes a pixel of the images, rounded up to tiles of 32 x 8, and as many "
+    "as grad_output has with its channels filled up to 16 bytes, where that is at most 512 MiB; or 48 bytes a sample "
+    "(f64: 64) and 5 a pixel. "
     "On the CPU 104 bytes a sample (f64: 120) and 5 a pixel, rounded up to tiles of 16 x 8, of one "
     "image, or of as many as have 65,536 samples and pixels, and 128 KiB. Twice that where 32 bits do not count an "
-    "image's samples; on CUDA also where they do not count all images' tiles for every 64 channels. "
-    "Never of the order of n times c."
+    "image's samples; on CUDA also where they do not count twice all images' tiles for every 64 channels."
 )
 _CUBIC_SCRATCH = (
     "Mode bicubic: on CUDA 33 bytes a sample, 256 more (f64: 512) of at least 65,536 samples, and 1 a pixel, rounded "

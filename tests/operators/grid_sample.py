@@ -16,6 +16,7 @@ from verify.definitions import grid_sample as definitions
 from .record import (
     INT32_MAX,
     KIB,
+    MIB,
     Arrays,
     Baseline,
     Call,
@@ -89,8 +90,11 @@ def scratch_bounds(symbol: Symbol, backend: str, values: Mapping[str, Any]) -> t
         return 0, (368 if wide else 264) * samples + 4 * h * w + KIB
     if backend == "cuda":
         tiles = values["n"] * ceil_div(h, 8) * ceil_div(w, 32)
-        most = values["n"] * (64 if wide else 48) * samples + 15 * 256 * tiles + KIB
-        return 1, most if tiles * ceil_div(values["c"], 64) <= INT32_MAX else 2 * most
+        lists = values["n"] * (64 if wide else 48) * samples + 5 * 256 * tiles + KIB
+        laid = values["n"] * samples * ceil_div(values["c"] * symbol.element_bytes(symbol.tensors[0]), 32) * 32
+        staged = 49 * 256 * tiles + KIB + (laid if laid <= 512 * MIB and values["c"] > 4 else 0)
+        is_counted = 2 * tiles * ceil_div(values["c"], 64) <= INT32_MAX
+        return 1, max(staged, lists if is_counted else 2 * lists)
     per_sample, pixels = 120 if wide else 104, 128 * ceil_div(h, 8) * ceil_div(w, 16)
     return 1, per_sample * max(samples, 65536) + 5 * max(pixels, 65536) + 128 * KIB
 

@@ -43,11 +43,13 @@ _OPERANDS: tuple[Tensor, ...] = (
 )
 # At most; tests/test_workspace.py holds both libraries to it.
 _SCRATCH = (
-    "On CUDA 48 bytes a sample (f64: 64) and 15 a pixel of the images, rounded up to tiles of 32 x 8. "
+    "On CUDA 49 bytes a pixel of the images, rounded up to tiles of 32 x 8, and as many as grad_output has, rounded up "
+    "to 32 a sample, where that is at most 512 MiB and there are more than four channels; or 48 bytes a sample (f64: "
+    "64) and 5 a pixel, if that is more, twice that where 32 bits do not count an image's samples or twice all images' "
+    "tiles for every 64 channels. "
     "On the CPU 104 bytes a sample (f64: 120) and 5 a pixel, rounded up to tiles of 16 x 8, of one "
-    "image, or of as many as have 65,536 samples and pixels, and 128 KiB. Twice that where 32 bits do not count an "
-    "image's samples; on CUDA also where they do not count all images' tiles for every 64 channels. "
-    "Never of the order of n times c."
+    "image, or of as many as have 65,536 samples and pixels, and 128 KiB; twice that where 32 bits do not count an "
+    "image's samples. Never of the order of n times c there."
 )
 _CUBIC_SCRATCH = (
     "Mode bicubic: on CUDA 33 bytes a sample, 256 more (f64: 512) of at least 65,536 samples, and 1 a pixel, rounded "

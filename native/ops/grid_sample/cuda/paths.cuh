@@ -77,9 +77,19 @@ bool asks_for_slopes(const BackwardRequest<T, P>& call) {
   return kHasBoth<P> || call.b.grad_grid != nullptr;
 }
 
-// The kernels for the gradient to the input alone, which a plain problem never asks for: it has no such kernels.
+// The kernels for the gradient to the input alone exist where a plain problem's, which has both, would not do.
 template <typename T, class P>
-constexpr auto sum_without = sum_tiles<T, kHasBoth<P>, P>;
+auto tiles_kernel(const BackwardRequest<T, P>& call) {
+  auto* kernel = sum_tiles<T, Wanted::kBoth, P>;
+  if constexpr (!kHasBoth<P>) {
+    if (!call.p.has_slopes()) {
+      kernel = sum_tiles<T, Wanted::kOfNearest, P>;
+    } else if (!asks_for_slopes(call)) {
+      kernel = sum_tiles<T, Wanted::kOfInput, P>;
+    }
+  }
+  return kernel;
+}
 template <typename T, class P>
 constexpr auto sum_sparse_without = sum_sparse<T, kHasBoth<P>, P>;
 
@@ -161,7 +171,10 @@ struct StagedPath {
     const Scratch s = scratch();
     const TileGrid tiles(call.p);
     const bool binned = Sums::kSlopesAreBinned && asks_for_slopes(call);
-    const uint32_t laying = s.laid == nullptr ? 0 : kLayingBlocks * static_cast<uint32_t>(call.device.multiprocessors);
+    // Where all blocks run at once, each waits for its own steps, and laid gradients would only come later.
+    const bool lays = s.laid != nullptr && tiles.total * ceil_div(call.p.c, kChannelChunk) >
+                                               int64_t{kResident<T>} * call.device.multiprocessors;
+    const uint32_t laying = lays ? kLayingBlocks * static_cast<uint32_t>(call.device.multiprocessors) : 0;
     constexpr auto bin = bin_samples<T, uint32_t, true, false, Sums::kMayLay, P>;
     constexpr auto bin_with_slopes = bin_samples<T, uint32_t, true, Sums::kSlopesAreBinned, Sums::kMayLay, P>;
     BARACUDA_RETURN_IF_FAILED(enqueue_bins<T>(call, tiles, s, binned ? bin_with_slopes : bin, laying));
@@ -178,7 +191,7 @@ struct NarrowPath : StagedPath<T, P, NarrowPath<T, P>> {
 
   static Status enqueue_sums(const BackwardRequest<T, P>& call, const TileGrid& tiles,
                              const Storage<Compute<T>, uint32_t>& s) {
-    const auto kernel = s.capacity == kUsualCapacity ? sum_narrow<T, kUsualCapacity, P>
+    const auto kernel = s.most_whole == kUsualCapacity ? sum_narrow<T, kUsualCapacity, P>
                                                      : sum_narrow<T, kLargeCapacity<Compute<T>>, P>;
     return launch_early("grid_sample_backward narrow kernel", kernel,
                         static_cast<uint32_t>(staged_blocks(call.p, tiles)), kNarrowThreads, 0, call.stream, call.p,
@@ -194,8 +207,7 @@ struct TilesPath : StagedPath<T, P, TilesPath<T, P>> {
 
   static Status enqueue_sums(const BackwardRequest<T, P>& call, const TileGrid& tiles,
                              const Storage<Compute<T>, uint32_t>& s) {
-    const auto kernel = asks_for_slopes(call) ? sum_tiles<T, true, P> : sum_without<T, P>;
-    return launch_early("grid_sample_backward kernel", kernel,
+    return launch_early("grid_sample_backward kernel", tiles_kernel<T>(call),
                         static_cast<uint32_t>(staged_blocks(call.p, tiles)), kTileThreads, 0, call.stream, call.p,
                         tiles, call.b, s);
   }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The gradients of scattered samples on CUDA, laid side by side: a sample's channels of a step are 16 bytes, so that a
-// tile whose samples are no neighbours reads a sector for each of its steps and not for each of its channels.
+// The gradients of scattered samples on CUDA, laid side by side: a sample's channels of two steps are a sector, so that
+// a tile whose samples are no neighbours does not read one for each of its channels.
 #pragma once
 
 #include "core/cuda_division.cuh"
@@ -40,37 +40,47 @@ __device__ bool is_scattered(const P& p, const TileGrid& tiles, const C* grid) {
 
 // Gradients that a thread asks for together.
 constexpr int kLaidTogether = 8;
+constexpr int kLaidSamples = kBinThreads / kLaidSteps;
 
 // Lays all gradients if the samples are scattered, and notes it. `blocks` blocks call, the first of the launch.
 template <typename T, class P>
 __device__ void lay_gradients(const P& p, const TileGrid& tiles, const BackwardBuffers<T>& b, StepValues<T>* laid,
                               uint32_t blocks, Totals* totals) {
-  constexpr int kSteps = kLaidTogether / kStep<T>;
+  constexpr int kChannels = kLaidSteps * kStep<T>, kTogether = kLaidTogether / kStep<T>;
   const bool scattered = is_scattered(p, tiles, b.grid);
   wait_for_kernel_before();
   if (!scattered) return;
   if (blockIdx.x == 0 && threadIdx.x == 0) totals->laid = 1;
-  const int64_t steps = ceil_div(p.c, kStep<T>), groups = groups_of<int64_t>(p.samples, kBinThreads);
-  const int64_t jobs = p.n * groups_of<int64_t>(steps, kSteps) * groups;
+  // A thread has a step of a sample, so that a warp writes as it lies what it reads as halves of lines.
+  const int half = static_cast<int>(threadIdx.x) % kLaidSteps;
+  const int64_t groups = groups_of<int64_t>(p.samples, kLaidSamples);
+  const int64_t parts = groups_of<int64_t>(p.c, kChannels * kTogether);
+  const int64_t jobs = p.n * parts * groups;
   for (int64_t job = blockIdx.x; job < jobs; job += blocks) {
     // From the last image on: the first tiles' owners, which come next, find the first image's in the cache.
-    const Division within(jobs - 1 - job, groups), among(within.quotient, groups_of<int64_t>(steps, kSteps));
-    const int64_t sample = within.remainder * kBinThreads + threadIdx.x;
+    const Division within(jobs - 1 - job, groups), among(within.quotient, parts);
+    const int64_t sample = within.remainder * kLaidSamples + threadIdx.x / kLaidSteps;
     if (sample >= p.samples) continue;
-    const int64_t image = among.quotient, step = among.remainder * kSteps;
-    const int32_t channel = static_cast<int32_t>(step) * kStep<T>;
-    const T* gradient = b.grad_output + (image * p.c + channel) * p.samples + sample;
-    StepValues<T>* to = laid + (image * steps + step) * p.samples + sample;
-    const int32_t channels = p.c - channel;
-    T all[kLaidTogether];
+    const int64_t image = among.quotient;
+    const int32_t first = static_cast<int32_t>(among.remainder) * (kChannels * kTogether);
+    const int32_t own = first + half * kStep<T>, channels = p.c - own;
+    const T* gradient = b.grad_output + (image * p.c + own) * p.samples + sample;
+    StepValues<T>* to = laid + laid_place<T>(p, image, first, sample) + half;
+    T all[kTogether][kStep<T>];
 #pragma unroll
-    for (int k = 0; k < kLaidTogether; ++k, gradient += p.samples) all[k] = k < channels ? *gradient : T{};
+    for (int i = 0; i < kTogether; ++i) {
 #pragma unroll
-    for (int k = 0; k < kSteps; ++k, to += p.samples) {
-      if (k * kStep<T> >= channels) break;
+      for (int k = 0; k < kStep<T>; ++k, gradient += p.samples) {
+        all[i][k] = i * kChannels + k < channels ? *gradient : T{};
+      }
+      gradient += (kChannels - kStep<T>) * p.samples;
+    }
+#pragma unroll
+    for (int i = 0; i < kTogether; ++i, to += kLaidSteps * p.samples) {
+      if (i * kChannels >= channels) break;
       StepValues<T> values{};
 #pragma unroll
-      for (int i = 0; i < kStep<T>; ++i) values.set(i, all[k * kStep<T> + i]);
+      for (int k = 0; k < kStep<T>; ++k) values.set(k, all[i][k]);
       values.store(to);
     }
   }

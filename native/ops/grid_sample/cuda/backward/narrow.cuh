@@ -155,7 +155,7 @@ __device__ void sum_narrow_tile(const P& p, const TileGrid& tiles, const TileWor
     range = part.range;
     count = part.count;
     staged = list;
-  } else if (count > kCapacity && count <= kListed) {
+  } else if (count > s.most_whole && count <= kListed) {
     return;  // its parts are items of their own
   }
   if (count > kCapacity) {
@@ -297,7 +297,10 @@ __global__ void __launch_bounds__(kNarrowThreads, sizeof(T) < 8 && kCapacity == 
   __shared__ int64_t item;
   let_kernel_after_start();
   wait_for_kernel_before();
-  if (take_item<false>(p, tiles, s, item)) sum_narrow_tile(p, tiles, TileWork(p, tiles, s, item), b, s, shared);
+  // Blocks have little to do: they begin with what they need not ask for.
+  constexpr Order kOrder = Order::kTilesFirst;
+  if (!take_item<kOrder, false>(p, tiles, s, item)) return;
+  sum_narrow_tile(p, tiles, work_of<kOrder>(p, tiles, s, item), b, s, shared);
 }
 
 }  // namespace

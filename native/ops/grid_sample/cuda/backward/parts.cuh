@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tiles that are summed in parts on CUDA, because they have more samples than a block stages: which pixels a part owns
+// Tiles that are summed in parts on CUDA, because they have many samples: which pixels a part owns
 // and which samples reach it.
 #pragma once
 
@@ -10,12 +10,12 @@
 namespace baracuda::grid_sample {
 namespace {
 
-// Notes the parts of a tile when its list grows beyond what is staged. `slot` is that of one sample, each of which is
-// told of once. Where no more parts have blocks, the tile is crowded.
+// Notes the parts of a tile when its list grows beyond what is summed whole. `slot` is that of one sample, each of
+// which is told of once. Where no more parts have blocks, the tile is crowded.
 template <typename C>
 __device__ __forceinline__ void note_parts(const Storage<C, uint32_t>& s, int64_t tile, uint32_t slot) {
-  const uint32_t capacity = static_cast<uint32_t>(s.capacity), each = part_samples(s.capacity);
-  if (slot < capacity || slot >= kListed) return;
+  const uint32_t most_whole = static_cast<uint32_t>(s.most_whole), each = static_cast<uint32_t>(s.part_samples);
+  if (slot < most_whole || slot >= kListed) return;
   const auto note = [&](uint32_t part) {
     const int64_t number = static_cast<int64_t>(atomicAdd(&s.totals->parts, Counter{1}));
     if (number < s.most_parts) {
@@ -24,8 +24,8 @@ __device__ __forceinline__ void note_parts(const Storage<C, uint32_t>& s, int64_
       s.records[tile].state = TileRecord<uint32_t>::kOverdone;
     }
   };
-  if (slot == capacity) {
-    // One more than are staged is two parts.
+  if (slot == most_whole) {
+    // With one more there are two.
     note(0);
     note(1);
   } else if (slot % each == 0) {

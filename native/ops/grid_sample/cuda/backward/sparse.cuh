@@ -286,13 +286,18 @@ __global__ void __launch_bounds__(kTileThreads, kResident<T>)
   __shared__ int64_t item;
   let_kernel_after_start();
   wait_for_kernel_before();
-  if (!take_item<kSlopes>(p, tiles, s, item)) return;
-  const TileWork work(p, tiles, s, item);
+  // Blocks have little to do: they begin with what they need not ask for.
+  constexpr Order kOrder = Order::kTilesFirst;
+  if (!take_item<kOrder, kSlopes>(p, tiles, s, item)) return;
+  const TileWork work = work_of<kOrder>(p, tiles, s, item);
   TileRecord<uint32_t>& record = s.records[work.tile];
   // Beyond the list's end lies what nobody reads: the list's length is on its way.
   const uint32_t marked = threadIdx.x < kSparse ? s.staged[work.tile * kListed + threadIdx.x] : 0;
   const uint32_t count = record.count;
-  if (count > kSparse) return sum_tile(p, tiles, work, b, s, item, shared.staged);
+  if (count > kSparse) {
+    constexpr Wanted kWanted = kSlopes ? Wanted::kBoth : Wanted::kOfInput;
+    return sum_tile<T, kWanted, kOrder>(p, tiles, work, b, s, item, shared.staged);
+  }
   const TilePlace place(tiles, work.tile);
   const int32_t x = place.column + static_cast<int32_t>(threadIdx.x) % kTileWidth;
   const int32_t y = place.row + static_cast<int32_t>(threadIdx.x) / kTileWidth;

@@ -96,10 +96,10 @@ __device__ void find_pixels(const Problem& p, const TilePlace& place, const Patc
 // it, the block synchronises.
 template <typename T, bool kSlopes>
 struct Stager {
-  const T* gradients;  // the next step's first planes, or where it is laid: steps are as far from each other
+  const T* gradients;  // the next step's first planes, or where it and another step are laid
   const T* input;      // from the tile's first pixel on
 
-  // Starts to load a step of `channels` (kStep or more: a full one, 0 or less: none).
+  // Starts to load a step of `channels` (kStep or more: a full one, 0 or less: none). Buffers alternate, 0 first.
   __device__ __forceinline__ void begin(const Problem& p, const PatchLayout& layout, int channels, int buffer,
                                         TileShared<T, kSlopes>& shared) {
     if (channels >= kStep<T>) {
@@ -107,7 +107,11 @@ struct Stager {
     } else if (channels > 0) {
       load<false>(p, layout, channels, buffer, shared);
     }
-    gradients += kStep<T> * p.samples;
+    if (!shared.laid) {
+      gradients += kStep<T> * p.samples;
+    } else if (buffer == 1) {
+      gradients += kLaidSteps * kStep<T> * p.samples;
+    }
     input += kStep<T> * p.pixels;
   }
 
@@ -139,7 +143,7 @@ struct Stager {
       const int64_t sample = shared.samples[slot] & ~kHome<uint32_t>;
       StepValues<T>& to = shared.gradients[buffer][slot];
       if (laid) {
-        const StepValues<T>* from = reinterpret_cast<const StepValues<T>*>(gradients) + sample;
+        const StepValues<T>* from = reinterpret_cast<const StepValues<T>*>(gradients) + sample * kLaidSteps + buffer;
         if constexpr (PatchValues<T>::kPlanes) {
           copy_async<sizeof(StepValues<T>)>(&to, from);
         } else {

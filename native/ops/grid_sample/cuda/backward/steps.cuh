@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <cstring>
 
+#include "core/integer_math.h"
 #include "ops/grid_sample/cuda/backward/tiling.cuh"
 
 namespace baracuda::grid_sample {
@@ -50,6 +51,14 @@ struct alignas(16) StepValues : PlaceValues<T, 4> {
     *reinterpret_cast<uint4*>(to) = make_uint4(this->words[0], this->words[1], this->words[2], this->words[3]);
   }
 };
+
+// Where a sample's gradients lie when they are laid: those of the step of `channel`, a multiple of two steps'.
+template <typename T>
+__device__ __forceinline__ int64_t laid_place(const Problem& p, int64_t image, int32_t channel, int64_t sample) {
+  constexpr int kChannels = kLaidSteps * kStep<T>;
+  return ((image * groups_of(p.c, kChannels) + channel / kChannels) * p.samples + sample) * kLaidSteps;
+}
+static_assert(kChannelChunk % (kLaidBytes / 2) == 0);  // a chunk begins with a sector, whatever the element
 
 }  // namespace
 }  // namespace baracuda::grid_sample

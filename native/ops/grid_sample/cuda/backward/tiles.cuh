@@ -6,6 +6,7 @@
 
 #include "core/cuda_launch.cuh"
 #include "ops/grid_sample/cuda/backward/items.cuh"
+#include "ops/grid_sample/cuda/backward/nearest.cuh"
 #include "ops/grid_sample/cuda/backward/parts.cuh"
 #include "ops/grid_sample/cuda/backward/reserve.cuh"
 #include "ops/grid_sample/cuda/backward/tile_lists.cuh"
@@ -230,62 +231,27 @@ __device__ void clear_tile(const Problem& p, const TileWork& work, T* tile_outpu
   for (int k = 0; k < work.channels; ++k) output[k * p.pixels] = narrow<T>(Compute<T>(0));
 }
 
-// Sums a tile, or a part of one, whose item is `item` in shared memory.
-template <typename T, bool kSlopes, class P>
-__device__ void sum_tile(const P& p, const TileGrid& tiles, const TileWork& work, const BackwardBuffers<T>& b,
-                         const Storage<Compute<T>, uint32_t>& s, const int64_t& item, TileShared<T, kSlopes>& shared) {
-  using C = Compute<T>;
-  const TilePlace place(tiles, work.tile);
-  const int32_t x = place.column + static_cast<int32_t>(threadIdx.x) % kTileWidth;
-  const int32_t y = place.row + static_cast<int32_t>(threadIdx.x) / kTileWidth;
+// What a kernel sums: both gradients, that to the input, or that of nearest samples to the input.
+enum class Wanted { kBoth, kOfInput, kOfNearest };
+template <typename T, Wanted kWanted>
+using SharedOf = TileShared<T, kWanted == Wanted::kBoth>;
+
+// Sums the pixels of a tile, or of a part of one, from steps that pass through shared memory.
+template <typename T, bool kSlopes>
+__device__ __forceinline__ void sum_steps(const Problem& p, const TileWork& work, const TilePlace& place,
+                                          const PatchLayout& layout, const PixelList<Compute<T>>& list,
+                                          HomeSample<Compute<T>> (&samples)[kRounds], const BackwardBuffers<T>& b,
+                                          const void* laid, T* tile_output, uint32_t pixel,
+                                          TileShared<T, kSlopes>& shared) {
   const int64_t plane = static_cast<int64_t>(place.image) * p.c + work.channel;
-  // 32 bits: the sums need the registers.
-  const uint32_t row = static_cast<uint32_t>(y - place.row), column = static_cast<uint32_t>(x - place.column);
-  uint32_t pixel = x < p.input_w && y < p.input_h ? row * p.input_w + column : kNoPixel;
-  const int64_t first_pixel = static_cast<int64_t>(place.row) * p.input_w + place.column;
-  T* tile_output = b.grad_input + plane * p.pixels + first_pixel;
-  TileRecord<uint32_t>& record = s.records[work.tile];
-  int count = listed_samples(record);
-  if (count == 0) return clear_tile(p, work, tile_output, pixel);
-  TileRange range = TileRange::whole();
-  const uint32_t* listed = s.staged + work.tile * kListed;
-  const C* const grid = b.grid + 2 * static_cast<int64_t>(place.image) * p.samples;
-  if (work.is_part() && count <= kListed) {
-    uint32_t* const list = reinterpret_cast<uint32_t*>(shared.entries);
-    static_assert(sizeof(shared.entries) >= kTileCapacity * sizeof(uint32_t));
-    const TilePart part = list_part<kTileThreads, kTileCapacity>(p, place, work.part, work.parts, count, listed, grid,
-                                                                 shared.starts, list);
-    range = part.range;
-    count = part.count;
-    listed = list;
-    if (!range.holds(static_cast<int>(row), static_cast<int>(column))) pixel = kNoPixel;
-  } else if (count > kTileCapacity && count <= kListed) {
-    return;  // its parts are items of their own
-  }
-  if (count > kTileCapacity || !list_entries<T>(p, place, range, count, listed, grid, shared)) {
-    if (threadIdx.x == 0) {
-      reserve_list(s, work.tile);
-      atomicAdd(&record.turns, 1u);  // other parts may wait for this one
-    }
-    return;
-  }
-  const PatchLayout layout(count);
-  if constexpr (kSlopes) find_pixels(p, place, layout, shared);
-  const PixelList<C> list = sort_entries(shared);
-  HomeSample<C> samples[kRounds];
-#pragma unroll
-  for (int round = 0; kSlopes && round < kRounds; ++round) {
-    samples[round] = home_sample(p, place, layout, round * kTileThreads + static_cast<int>(threadIdx.x), shared);
-  }
   Stager<T, kSlopes> stager;
-  const bool laid = s.totals->laid != 0;
-  if (threadIdx.x == 0) shared.laid = laid;
+  if (threadIdx.x == 0) shared.laid = laid != nullptr;
   stager.gradients = b.grad_output + plane * p.samples;
-  if (laid) {
-    const int64_t steps = place.image * ceil_div(p.c, kStep<T>) + work.channel / kStep<T>;
-    stager.gradients = reinterpret_cast<const T*>(static_cast<const StepValues<T>*>(s.laid) + steps * p.samples);
+  if (laid != nullptr) {
+    const StepValues<T>* const steps = static_cast<const StepValues<T>*>(laid);
+    stager.gradients = reinterpret_cast<const T*>(steps + laid_place<T>(p, place.image, work.channel, 0));
   }
-  stager.input = b.input + plane * p.pixels + first_pixel;
+  stager.input = b.input + plane * p.pixels + static_cast<int64_t>(place.row) * p.input_w + place.column;
   __syncthreads();  // the pixels are found
   stager.begin(p, layout, work.channels, 0, shared);
   stager.finish();
@@ -305,25 +271,91 @@ __device__ void sum_tile(const P& p, const TileGrid& tiles, const TileWork& work
     stager.finish();
     __syncthreads();
   }
+}
+
+// Sums a tile, or a part of one, whose item is `item` in shared memory.
+template <typename T, Wanted kWanted, Order kOrder, class P>
+__device__ void sum_tile(const P& p, const TileGrid& tiles, const TileWork& work, const BackwardBuffers<T>& b,
+                         const Storage<Compute<T>, uint32_t>& s, const int64_t& item, SharedOf<T, kWanted>& shared) {
+  using C = Compute<T>;
+  constexpr bool kSlopes = kWanted == Wanted::kBoth;
+  const TilePlace place(tiles, work.tile);
+  const int32_t x = place.column + static_cast<int32_t>(threadIdx.x) % kTileWidth;
+  const int32_t y = place.row + static_cast<int32_t>(threadIdx.x) / kTileWidth;
+  const int64_t plane = static_cast<int64_t>(place.image) * p.c + work.channel;
+  // 32 bits: the sums need the registers.
+  const uint32_t row = static_cast<uint32_t>(y - place.row), column = static_cast<uint32_t>(x - place.column);
+  uint32_t pixel = x < p.input_w && y < p.input_h ? row * p.input_w + column : kNoPixel;
+  T* tile_output = b.grad_input + plane * p.pixels + static_cast<int64_t>(place.row) * p.input_w + place.column;
+  TileRecord<uint32_t>& record = s.records[work.tile];
+  int count = listed_samples(record);
+  if (count == 0) return clear_tile(p, work, tile_output, pixel);
+  TileRange range = TileRange::whole();
+  const uint32_t* listed = s.staged + work.tile * kListed;
+  const C* const grid = b.grid + 2 * static_cast<int64_t>(place.image) * p.samples;
+  if (work.is_part() && count <= kListed) {
+    uint32_t* const list = reinterpret_cast<uint32_t*>(shared.entries);
+    static_assert(sizeof(shared.entries) >= kTileCapacity * sizeof(uint32_t));
+    const TilePart part = list_part<kTileThreads, kTileCapacity>(p, place, work.part, work.parts, count, listed, grid,
+                                                                 shared.starts, list);
+    range = part.range;
+    count = part.count;
+    listed = list;
+    if (!range.holds(static_cast<int>(row), static_cast<int>(column))) pixel = kNoPixel;
+  } else if (count > s.most_whole && count <= kListed) {
+    return;  // its parts are items of their own
+  }
+  if (count > kTileCapacity || !list_entries<T>(p, place, range, count, listed, grid, shared)) {
+    if (threadIdx.x == 0) {
+      reserve_list(s, work.tile);
+      atomicAdd(&record.turns, 1u);  // other parts may wait for this one
+    }
+    return;
+  }
+  const PatchLayout layout(count);
+  if constexpr (kSlopes) find_pixels(p, place, layout, shared);
+  const PixelList<C> list = sort_entries(shared);
+  const void* const laid = s.totals->laid != 0 ? s.laid : nullptr;
+  if constexpr (kWanted == Wanted::kOfNearest) {
+    if (!__syncthreads_or(list.length() > kKept<C>)) {
+      if (pixel == kNoPixel) return;
+      T* const output = tile_output + pixel;
+      if (laid != nullptr) {
+        const StepValues<T>* const steps = static_cast<const StepValues<T>*>(laid);
+        const StepValues<T>* const first = steps + laid_place<T>(p, place.image, work.channel, 0);
+        sum_nearest<true>(p, work.channels, list, reinterpret_cast<const T*>(first), output, shared);
+      } else {
+        sum_nearest<false>(p, work.channels, list, b.grad_output + plane * p.samples, output, shared);
+      }
+      return;
+    }
+  }
+  HomeSample<C> samples[kRounds];
+#pragma unroll
+  for (int round = 0; kSlopes && round < kRounds; ++round) {
+    samples[round] = home_sample(p, place, layout, round * kTileThreads + static_cast<int>(threadIdx.x), shared);
+  }
+  sum_steps<T, kSlopes>(p, work, place, layout, list, samples, b, laid, tile_output, pixel, shared);
   if constexpr (kSlopes) {
     // Worked out again rather than kept: the sums need the registers.
-    const TileWork done(p, tiles, s, *const_cast<const volatile int64_t*>(&item));
+    const TileWork done = work_of<kOrder>(p, tiles, s, *const_cast<const volatile int64_t*>(&item));
     const int64_t image = done.tile / tiles.per_image;
     add_chunk<T>(p, done, samples, b.grid + 2 * image * p.samples, b.grad_grid + 2 * image * p.samples,
                  s.records[done.tile], shared.samples);
   }
 }
 
-// Both gradients, without kSlopes that to the input alone, for the tiles that are not crowded; reserves the lists of
-// those that are.
-template <typename T, bool kSlopes, class P>
+// The gradients that are wanted, for the tiles that are not crowded; reserves the lists of those that are.
+template <typename T, Wanted kWanted, class P>
 __global__ void __launch_bounds__(kTileThreads, kResident<T>)
     sum_tiles(P p, TileGrid tiles, BackwardBuffers<T> b, Storage<Compute<T>, uint32_t> s) {
-  __shared__ TileShared<T, kSlopes> shared;
+  constexpr Order kOrder = Order::kPartsFirst;
+  __shared__ SharedOf<T, kWanted> shared;
   __shared__ int64_t item;
   let_kernel_after_start();
   wait_for_kernel_before();
-  if (take_item<kSlopes>(p, tiles, s, item)) sum_tile(p, tiles, TileWork(p, tiles, s, item), b, s, item, shared);
+  if (!take_item<kOrder, kWanted == Wanted::kBoth>(p, tiles, s, item)) return;
+  sum_tile<T, kWanted, kOrder>(p, tiles, work_of<kOrder>(p, tiles, s, item), b, s, item, shared);
 }
 
 }  // namespace

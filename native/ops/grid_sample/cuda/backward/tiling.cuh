@@ -59,8 +59,7 @@ inline bool is_sparse(const Problem& p) {
   return p.samples * kReached / kExpected <= p.pixels;
 }
 
-// Samples of a tile that a block stages. 512 are two a thread and leave the first cache as large as 384 do; a smooth
-// map has 280 or so, a random one of 1.5 samples a pixel 450.
+// Samples that a block stages. 512 are two a thread and leave the first cache as large as 384 do.
 constexpr int kTileCapacity = 512;
 
 // The same where images have few channels: 384 for maps of up to 1.1 samples a pixel, more for denser ones; f64 has
@@ -69,24 +68,28 @@ constexpr int kUsualCapacity = 384;
 template <typename C>
 constexpr int kLargeCapacity = sizeof(C) == 4 ? 640 : 512;
 
+// Samples of a tile that is summed whole: 384 hold the 280 or so of a smooth map, and a tile with more would still be
+// under way when the others have ended; a random map of 1.5 samples a pixel has 450 in every tile.
 template <typename C>
-int capacity_of(const Problem& p) {
-  if (!is_narrow(p)) return kTileCapacity;
+int most_whole_of(const Problem& p) {
   constexpr int64_t kUsual = 330;  // samples in a tile, when they are even
   // Halved until the products fit.
   int64_t samples = p.samples, pixels = p.pixels;
   for (; samples > INT64_MAX / 1024 || pixels > INT64_MAX / 1024; samples /= 2) pixels /= 2;
-  return samples * kReached <= pixels * kUsual ? kUsualCapacity : kLargeCapacity<C>;
+  if (samples * kReached <= pixels * kUsual) return kUsualCapacity;
+  return is_narrow(p) ? kLargeCapacity<C> : kTileCapacity;
 }
 
 // Samples that a tile's list has room for; a tile with more is crowded. Those of an image that is enlarged threefold,
 // or whose outside is reflected or moved to its border, fit.
 constexpr int kListed = 3072;
 
-// A tile with more samples than are staged is summed in parts, of which each has three quarters of that or, as some
-// samples reach two of them, a little more.
-constexpr int part_samples(int capacity) { return capacity / 4 * 3; }
-constexpr int kMostParts = groups_of(kListed, part_samples(kUsualCapacity));
+// A tile with more samples than are summed whole is summed in parts. A part has at most this many, three quarters of
+// what a block stages, or, as some samples reach two parts and a pixel is not cut, a few more.
+inline int part_samples_of(const Problem& p, int most_whole) {
+  return (is_narrow(p) ? most_whole : kTileCapacity) / 4 * 3;
+}
+constexpr int kMostParts = groups_of(kListed, kUsualCapacity / 4 * 3);
 static_assert(kUsualCapacity <= kTileCapacity && kUsualCapacity <= kLargeCapacity<double>);
 
 // One tile's state, padded to a sector of its own: neighbours' counters in one sector would wait for each other.
@@ -138,22 +141,25 @@ inline bool fits_staging(const Problem& p) {
 
 // Gradients of more bytes are not laid: the copy would be a burden.
 constexpr int64_t kMostLaid = int64_t{1} << 29;
-// Bytes of a step: channels of a sample that lie side by side.
+// Bytes of a step: channels of a sample that lie side by side. Laid gradients have two steps side by side, which are a
+// sector.
 constexpr int64_t kStepBytes = 16;
+constexpr int kLaidSteps = 2;
+constexpr int64_t kLaidBytes = kLaidSteps * kStepBytes;
 
 // Bytes of the gradients when they are laid, or 0 if they never are.
 inline int64_t laid_bytes(const Problem& p, int64_t element_bytes) {
-  const int64_t steps = ceil_div(p.c * element_bytes, kStepBytes), most = kMostLaid / kStepBytes;
+  const int64_t sectors = ceil_div(p.c * element_bytes, kLaidBytes), most = kMostLaid / kLaidBytes;
   // Extents are at least 1 here; each product fits before it is taken.
-  if (is_narrow(p) || steps > most / p.n || p.samples > most / (steps * p.n)) return 0;
-  return p.n * steps * p.samples * kStepBytes;
+  if (is_narrow(p) || sectors > most / p.n || p.samples > most / (sectors * p.n)) return 0;
+  return p.n * sectors * p.samples * kLaidBytes;
 }
 
 template <typename C, typename Index>
 struct Storage {
   size_t cleared_bytes;  // from the start
   size_t bytes;
-  int capacity;
+  int most_whole, part_samples;  // samples of a tile that is not cut, and of a part
   Totals* totals;
   TileRecord<Index>* records;  // [tile]
   int64_t* crowded;            // [tile]: the crowded ones
@@ -161,7 +167,7 @@ struct Storage {
   int64_t most_parts;
   int64_t* parts;              // [part]: of any tiles; kMostParts times a tile, plus the part's number
   Index* staged;               // [tile][kListed]: samples, with kHome
-  void* laid;                  // [image][step][sample]: the gradients of a step's channels; nullptr: there is no room
+  void* laid;                  // [image][two steps][sample][step]: gradients; nullptr: there is no room
   // Of crowded tiles, where nobody needs what is staged any more:
   Index* listed;         // [4 samples]: crowded tiles' samples
   Index* begins;         // [tile][pixel + 1]: where a pixel's contributions begin, from the tile's entries
@@ -177,7 +183,8 @@ struct Storage {
     totals = take<Totals>(layout, workspace, 1);
     records = take<TileRecord<Index>>(layout, workspace, tiles.total);
     cleared_bytes = layout.bytes();
-    capacity = capacity_of<C>(p);
+    most_whole = most_whole_of<C>(p);
+    part_samples = part_samples_of(p, most_whole);
     crowded = take<int64_t>(layout, workspace, tiles.total);
     WorkspaceLayout staging = layout;
     most_parts = kStages ? most_parts_of(p, tiles) : 0;

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import importlib
+import math
 import os
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from lattice import any_bits, integers, normal
 from place import Place, available
+from pool_gradients import indices_in_windows, sums_in_order
 from tolerance import assert_canonical_nans, assert_exact, assert_same_bits, assert_within
 
 import pybaracuda
@@ -240,16 +242,8 @@ def test_sums_of_several_tiles_are_the_headers_to_the_bit(
 ) -> None:
     """Of planes that a block has a part of, and windows that name elements of its neighbours."""
     case = fixed_case(rng, dtype, extents, (3, 3, 3), (2, 2, 2), (1, 1, 1), images=(1, 2))
-    compute = coordinate_dtype(dtype).type
-    indices = np.zeros(case.grad_output.shape, np.int64)
-    for axis, (extent, windows) in enumerate(zip(extents, axes_of(case), strict=True)):
-        shape = [-1 if a == axis else 1 for a in range(3)]
-        first, end = (np.array([window[at] for window in windows]).reshape(shape) for at in (0, -1))
-        indices = indices * extent + rng.integers(first, end + 1, indices.shape)
-    sums = np.zeros((2, np.prod(extents)), compute)
-    for plane in range(2):
-        named, terms = indices[0, plane].ravel(), case.grad_output[0, plane].ravel().astype(compute)
-        np.add.at(sums[plane], named, terms)
+    indices = indices_in_windows(axes_of(case), extents, case.grad_output.shape, rng)
+    sums = sums_in_order(indices, case.grad_output, math.prod(extents), coordinate_dtype(dtype).type)
     assert_same_bits(backward(place, case, indices), sums.reshape(case.input.shape).astype(dtype))
 
 

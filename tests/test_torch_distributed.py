@@ -19,6 +19,7 @@ if not available("torch"):
 
 import torch
 from torch.utils.data import DataLoader, Dataset
+from torch_calls import ours
 
 import pybaracuda.torch
 
@@ -144,11 +145,7 @@ class Sums(Dataset[Any]):
 
     def __getitem__(self, item: int) -> Any:
         total = torch.zeros(9, 4).index_add(0, self._names, self._rows * (item + 1))
-        return total, os.getpid(), calls_of_ours("aten::index_add")
-
-
-def calls_of_ours(operator: str) -> int:
-    return sum(line.ours for line in pybaracuda.torch.report().lines if line.operator == operator)
+        return total, os.getpid(), ours("aten::index_add")
 
 
 @pytest.mark.parametrize("workers", [1, 2])
@@ -158,7 +155,7 @@ def test_forked_workers_compute_the_parents_bits(workers: int, rng: Any) -> None
     items = Sums(rows, names)
     with pybaracuda.torch.install():
         expected = [items[item][0] for item in range(len(items))]
-        before = calls_of_ours("aten::index_add")
+        before = ours("aten::index_add")
         for _ in range(2):
             loader = DataLoader(items, batch_size=None, num_workers=workers, multiprocessing_context="fork")
             found = list(loader)
@@ -169,7 +166,7 @@ def test_forked_workers_compute_the_parents_bits(workers: int, rng: Any) -> None
                 1 + number // workers for number in range(len(items))
             )
         # What a worker does is not counted in its parent.
-        assert calls_of_ours("aten::index_add") == before
+        assert ours("aten::index_add") == before
     with pybaracuda.torch.install(exclude=["index_add"]):
         loader = DataLoader(items, batch_size=None, num_workers=1, multiprocessing_context="fork")
         assert all(count == before for _, _, count in loader)

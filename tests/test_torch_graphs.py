@@ -15,6 +15,7 @@ if not available("torch"):
 
 import torch
 from torch.nn import functional
+from torch_calls import all_ours
 
 import pybaracuda
 import pybaracuda.torch
@@ -40,11 +41,6 @@ def device(on_cuda: str) -> Iterator[str]:
         pytest.skip("no CUDA")
     yield on_cuda
     pybaracuda.torch.uninstall()
-
-
-def ours() -> dict[str, int]:
-    """How many calls of each operator our kernels have done on a GPU."""
-    return {line.operator: line.ours for line in pybaracuda.torch.report().lines if line.device == "cuda"}
 
 
 class Data(NamedTuple):
@@ -120,10 +116,10 @@ def test_a_captured_step_has_the_array_functions_bits(
     graph = torch.cuda.CUDAGraph()
     with pybaracuda.torch.install(deterministic=deterministic):
         warmed_up(lambda: step(static))
-        before = ours()
+        before = all_ours("cuda")
         with torch.cuda.graph(graph):
             found = step(static)
-        after = ours()
+        after = all_ours("cuda")
     for operator in OPERATORS:
         assert after[operator] > before[operator], f"{operator} was not ours: {pybaracuda.torch.report()}"
     # The kernels stay in the graph, whatever is installed.
@@ -209,10 +205,10 @@ def test_graphed_callables_train_as_the_eager_program(device: str, rng: np.rando
     with pybaracuda.torch.install():
         wanted = trained(net, net, batches, image)
         graphed = torch.cuda.make_graphed_callables(Sampler().to(device), drawn(rng, device))
-        before = ours()
+        before = all_ours("cuda")
         found = trained(graphed, graphed, batches, image)
         # Nothing is called any more; the graph's kernels run.
-        assert ours() == before
+        assert all_ours("cuda") == before
     for one, other in zip(found, wanted, strict=True):
         assert_same_bits(one, other)
 
@@ -226,10 +222,10 @@ def test_reduced_overhead_has_the_eager_bits(device: str, rng: np.random.Generat
     counters.clear()
     with pybaracuda.torch.install():
         wanted = trained(net, net, batches, image)
-        before = ours()
+        before = all_ours("cuda")
         compiled = torch.compile(net, mode="reduce-overhead", fullgraph=True)
         found = trained(net, compiled, batches, image)
-        after = ours()
+        after = all_ours("cuda")
         for operator in ("aten::grid_sampler_2d", "aten::grid_sampler_2d_backward", "aten::index_add"):
             # The first calls warm up and are captured, the others are replays.
             assert before[operator] < after[operator] < before[operator] + len(batches), after
@@ -240,11 +236,11 @@ def test_reduced_overhead_has_the_eager_bits(device: str, rng: np.random.Generat
         # What a replay drops is counted as an eager call's is. Forward only: PyTorch's gradient would stop the process.
         grid, names = batches[0]
         names[:3] = torch.tensor([-1, NUM_SEGMENTS, 10**9], device=device)
-        before = ours()
+        before = all_ours("cuda")
         with torch.no_grad():
             for _ in range(6):
                 torch.compiler.cudagraph_mark_step_begin()
                 compiled(grid, names)
-        assert ours()["aten::index_add"] < before["aten::index_add"] + 6
+        assert all_ours("cuda")["aten::index_add"] < before["aten::index_add"] + 6
         with pytest.raises(IndexError, match="18 on cuda"):
             pybaracuda.torch.check_indices()

@@ -15,6 +15,7 @@ if not available("torch"):
 
 import torch
 from torch.nn import functional
+from torch_calls import all_ours
 
 import pybaracuda
 import pybaracuda.torch
@@ -146,11 +147,6 @@ def norms(name: str) -> tuple[Callable[[Any], Any], Callable[[Any], Any], str]:
     return lambda x: getattr(functional, name)(x, 2.0, 3, 2, True), ours, f"aten::avg_pool{max(axes, 2)}d"
 
 
-def calls_of_ours(device: str) -> dict[str, int]:
-    """How often our kernels were called on this kind of device, by operator."""
-    return {line.operator: line.ours for line in pybaracuda.torch.report().lines if line.device == device}
-
-
 @pytest.mark.parametrize("dtype", FLOATS, ids=lambda dtype: str(dtype).removeprefix("torch."))
 @pytest.mark.parametrize("name", NORMS)
 def test_norms_of_windows_are_made_of_our_averages(name: str, device: str, dtype: Any) -> None:
@@ -158,13 +154,13 @@ def test_norms_of_windows_are_made_of_our_averages(name: str, device: str, dtype
     # Sums of squares away from 0, where a root's derivative is infinite.
     image = drawn(name, device, dtype).abs() + 1
     with pybaracuda.torch.install(devices=device):
-        before = calls_of_ours(device)
+        before = all_ours(device)
         torch.use_deterministic_algorithms(True)
         try:
             found = [with_gradient(theirs, image) for _ in range(2)]
         finally:
             torch.use_deterministic_algorithms(False)
-        after = calls_of_ours(device)
+        after = all_ours(device)
     for each in (operator, f"{operator}_backward"):
         assert after[each] - before.get(each, 0) == 2
     for one, other, expected in zip(*found, with_gradient(ours, image), strict=True):

@@ -14,6 +14,7 @@ if not available("torch"):
     pytest.skip("no torch", allow_module_level=True)
 
 import torch
+from torch_calls import all_ours
 from torch_samples import DTYPES, LONG_SUMS, TAKEN, called, operators, samples
 
 import pybaracuda
@@ -28,11 +29,6 @@ MANY_DERIVATIVES = 30
 def nothing_installed() -> Iterator[None]:
     yield
     pybaracuda.torch.uninstall()
-
-
-def taken(device: str) -> dict[str, int]:
-    """How many calls of each operator our kernels have done so far."""
-    return {line.operator: line.ours for line in pybaracuda.torch.report().lines if line.device == device}
 
 
 @NAME
@@ -72,11 +68,11 @@ def test_results_and_gradients_are_pytorchs(name: str, dtype: Any, device: str, 
 @NAME
 def test_our_kernels_did_the_samples(name: str, device: str, rng: np.random.Generator) -> None:
     info = operators()[name]
-    before = taken(device)
+    before = all_ours(device)
     with pybaracuda.torch.install(devices=device):
         for sample in samples(name, device, torch.float32, rng):
             called(info.op, sample)
-    after = taken(device)
+    after = all_ours(device)
     for operator in TAKEN[name]:
         assert after.get(operator, 0) > before.get(operator, 0), f"{operator} was never ours"
 

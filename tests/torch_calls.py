@@ -16,6 +16,11 @@ def ours(operator: str) -> int:
     return sum(line.ours for line in pybaracuda.torch.report().lines if line.operator == operator)
 
 
+def all_ours(device: str) -> dict[str, int]:
+    """How many calls of each operator our kernels have done on this kind of device."""
+    return {line.operator: line.ours for line in pybaracuda.torch.report().lines if line.device == device}
+
+
 class Hits:
     """Asserts that calls of operators went to our kernels within the block."""
 

@@ -496,7 +496,17 @@ def test_what_the_kernels_of_rows_leave_to_the_routes(rng: np.random.Generator) 
         if isinstance(expected, str):
             assert found == expected, name
         else:
-            assert torch.allclose(found[0], expected[0]), name
+            assert ((found[0].double() - expected[0].double()).abs() <= twice_rounded(arguments)).all(), name
+
+
+def twice_rounded(arguments: tuple[Any, ...]) -> Any:
+    """Bound what two sums of a call's entries, each rounded to float32 after every addition in an order of its own,
+    can differ by: n additions are off by at most n u / (1 - n u) of the sum of magnitudes (Higham, 2002, 4.2).
+    """
+    given, dim, index, source = arguments
+    roundoffs = index.shape[dim] * 2**-24
+    magnitudes = call("aten::scatter_add", (given.abs().double(), dim, index, source.abs().double()))[0]
+    return 2 * roundoffs / (1 - roundoffs) * magnitudes
 
 
 def refused(operator: str, arguments: tuple[Any, ...]) -> Any:

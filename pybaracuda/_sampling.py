@@ -45,6 +45,7 @@ class Sampling:
     padding_mode: str
     align_corners: bool
     gradients: str
+    shares_input: bool
 
     @property
     def option_mode(self) -> int:
@@ -65,6 +66,11 @@ class Sampling:
     def option_gradients(self) -> int:
         """Which gradients there are, as a number."""
         return GRADIENTS.index(getattr(self, "gradients", "both"))
+
+    @property
+    def option_shares_input(self) -> int:
+        """Whether there is one input for all images, as a number."""
+        return int(self.shares_input)
 
     @property
     def absent_tensors(self) -> frozenset[str]:

@@ -4,12 +4,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
 from . import _abi, _call
-from ._arrays import read
+from ._arrays import one_of_batch, read
 from ._call import MOST_COMBINATIONS, Output, Prepared
 from ._descriptor import Descriptor
 from ._dtypes import FLOATS
@@ -42,6 +42,7 @@ class _GridSampleProblem(Sampling, Descriptor):
     mode: str = "bilinear"
     padding_mode: str = "zeros"
     align_corners: bool = False
+    shares_input: bool = field(default=False, kw_only=True)
 
     def __post_init__(self) -> None:
         Descriptor.__post_init__(self)
@@ -50,7 +51,8 @@ class _GridSampleProblem(Sampling, Descriptor):
     @property
     def _is_plain(self) -> bool:
         """Whether the operator without options does it."""
-        return self.mode == "bilinear" and self.padding_mode == "zeros" and not self.align_corners
+        is_first = self.mode == "bilinear" and self.padding_mode == "zeros" and not self.align_corners
+        return is_first and not self.shares_input
 
     @property
     def input_h(self) -> int:
@@ -72,6 +74,12 @@ class _GridSampleProblem(Sampling, Descriptor):
         """The ABI's name for `ow`."""
         return self.ow
 
+    def tensor_shape(self, tensor: _abi.Tensor) -> tuple[int, ...]:
+        """Answer a tensor's shape; what the table says of the input is more than an expression of extents."""
+        if tensor.name == "input":
+            return (1 if self.shares_input else self.n, self.c, self.ih, self.iw)
+        return Descriptor.tensor_shape(self, tensor)
+
 
 @dataclass(frozen=True, slots=True)
 class GridSampleDescriptor(_GridSampleProblem):
@@ -90,6 +98,8 @@ class GridSampleDescriptor(_GridSampleProblem):
     mode : {"bilinear", "nearest", "bicubic"}
     padding_mode : {"zeros", "border", "reflection"}
     align_corners : bool
+    shares_input : bool
+        Whether the input is one image, [1, c, ih, iw], of which the samples of all n are taken.
 
     Raises
     ------
@@ -113,8 +123,9 @@ class GridSampleBackwardDescriptor(_GridSampleProblem):
 
     Parameters
     ----------
-    n, c, ih, iw, oh, ow, element, mode, padding_mode, align_corners
-        As in :class:`GridSampleDescriptor`.
+    n, c, ih, iw, oh, ow, element, mode, padding_mode, align_corners, shares_input
+        As in :class:`GridSampleDescriptor`. The gradient of an input that is shared has n images, of which nothing is
+        added up.
     gradients : {"both", "input", "grid"}
         Which gradients are computed.
 
@@ -142,11 +153,11 @@ class GridSampleBackwardDescriptor(_GridSampleProblem):
             return (self.n, self.c, self.ih, self.iw)
         if tensor.name == "grad_grid":
             return (self.n, self.oh, self.ow, 2)
-        return Descriptor.tensor_shape(self, tensor)
+        return _GridSampleProblem.tensor_shape(self, tensor)
 
 
 class GridSamplePlan(Plan):
-    """Tensors ``input`` [n, c, ih, iw], ``grid`` [n, oh, ow, 2], ``output`` [n, c, oh, ow]."""
+    """Tensors ``input`` [n or 1, c, ih, iw], ``grid`` [n, oh, ow, 2], ``output`` [n, c, oh, ow]."""
 
     __slots__ = ()
     descriptor_type = GridSampleDescriptor
@@ -191,10 +202,12 @@ def prepare(
     grid_shape: tuple[int, ...],
     grid_dtype: str,
     rule: Rule = PLAIN,
+    shares_input: bool = False,
 ) -> Prepared:
     element, cast = _check_operands("input", shape, dtype, grid_shape, grid_dtype)
     described: Any = GridSampleDescriptor if len(shape) == 4 else GridSample3dDescriptor
-    kernel = _call.kernel_for(described(*shape, *grid_shape[1:-1], element, *rule), device)
+    descriptor = described(*shape, *grid_shape[1:-1], element, *rule, shares_input=shares_input)
+    kernel = _call.kernel_for(descriptor, device)
     return Prepared(kernel, [Output((*shape[:2], *grid_shape[1:-1]), element, element)], casts=(None, cast))
 
 
@@ -209,12 +222,14 @@ def prepare_backward(
     grid_dtype: str,
     rule: Rule = PLAIN,
     gradients: str = "both",
+    shares_input: bool = False,
 ) -> Prepared:
     element, cast = _check_operands("input", shape, dtype, grid_shape, grid_dtype)
     _call.element_of("grad_output", grad_dtype, (element,), why=", the dtype of input")
     _call.check_shape("grad_output", grad_shape, (*shape[:2], *grid_shape[1:-1]))
     described: Any = GridSampleBackwardDescriptor if len(shape) == 4 else GridSample3dBackwardDescriptor
-    kernel = _call.kernel_for(described(*shape, *grid_shape[1:-1], element, *rule, gradients), device)
+    descriptor = described(*shape, *grid_shape[1:-1], element, *rule, gradients, shares_input=shares_input)
+    kernel = _call.kernel_for(descriptor, device)
     of_input, of_grid = Output(shape, element, element), Output(grid_shape, cast or grid_dtype, grid_dtype)
     outputs = {"both": [of_input, of_grid], "input": [of_input], "grid": [of_grid]}
     return Prepared(kernel, outputs[gradients], casts=(None, None, cast))
@@ -269,7 +284,8 @@ def grid_sample(
     Notes
     -----
     With zeros a position outside gives 0, an infinite one too; an infinite one is the border's pixel with border and
-    NaN with reflection. A NaN position gives NaN. Strided arrays are copied first.
+    NaN with reflection. A NaN position gives NaN. Strided arrays are copied first, except for one image or volume that
+    is broadcast along N (``numpy.broadcast_to``, ``torch.Tensor.expand``), which is read where it lies.
     Bit-stable on every run, thread count, GPU and backend. May be called from any number of threads.
 
     Defined by torch 2.11; Jaderberg et al., Spatial Transformer Networks, 2015.
@@ -278,8 +294,10 @@ def grid_sample(
     first = read("input", input, stream)
     positions = read("grid", grid, stream, first)
     rule = (mode, padding_mode, bool(align_corners))
-    prepared = prepare(first.device, first.shape, first.dtype, positions.shape, positions.dtype, rule)
-    return prepared.launch((first, positions), (out,), stream)[0]
+    one = one_of_batch(first)
+    shares_input = one is not first
+    prepared = prepare(first.device, first.shape, first.dtype, positions.shape, positions.dtype, rule, shares_input)
+    return prepared.launch((one, positions), (out,), stream)[0]
 
 
 # By the mask of outputs: what is computed.
@@ -348,6 +366,7 @@ def grid_sample_backward(
     images = read("input", input, stream, first)
     positions = read("grid", grid, stream, first)
     rule = (mode, padding_mode, bool(align_corners))
+    one = one_of_batch(images)
     prepared = prepare_backward(
         first.device,
         first.shape,
@@ -358,6 +377,7 @@ def grid_sample_backward(
         positions.dtype,
         rule,
         gradients,
+        one is not images,
     )
     if out is None:
         outs: Sequence[Any] = (None, None)
@@ -366,10 +386,10 @@ def grid_sample_backward(
     else:
         raise TypeError("out: wanted a pair (grad_input, grad_grid)")
     if gradients == "both":
-        grad_input, grad_grid = prepared.launch((first, images, positions), outs, stream)
+        grad_input, grad_grid = prepared.launch((first, one, positions), outs, stream)
         return grad_input, grad_grid
     place = 0 if gradients == "input" else 1
     if outs[1 - place] is not None:
         raise ValueError(f"out[{1 - place}]: output_mask does not ask for this gradient")
-    (result,) = prepared.launch((first, images, positions), (outs[place],), stream)
+    (result,) = prepared.launch((first, one, positions), (outs[place],), stream)
     return (result, None) if gradients == "input" else (None, result)

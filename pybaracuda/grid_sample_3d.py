@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 from . import _abi
@@ -35,6 +35,7 @@ class _GridSample3dProblem(Sampling, Descriptor):
     mode: str = "bilinear"
     padding_mode: str = "zeros"
     align_corners: bool = False
+    shares_input: bool = field(default=False, kw_only=True)
 
     def __post_init__(self) -> None:
         Descriptor.__post_init__(self)
@@ -70,6 +71,12 @@ class _GridSample3dProblem(Sampling, Descriptor):
         """The ABI's name for `ow`."""
         return self.ow
 
+    def tensor_shape(self, tensor: _abi.Tensor) -> tuple[int, ...]:
+        """Answer a tensor's shape; what the table says of the input is more than an expression of extents."""
+        if tensor.name == "input":
+            return (1 if self.shares_input else self.n, self.c, self.id, self.ih, self.iw)
+        return Descriptor.tensor_shape(self, tensor)
+
 
 @dataclass(frozen=True, slots=True)
 class GridSample3dDescriptor(_GridSample3dProblem):
@@ -89,6 +96,8 @@ class GridSample3dDescriptor(_GridSample3dProblem):
         "bilinear" is trilinear, as torch calls it.
     padding_mode : {"zeros", "border", "reflection"}
     align_corners : bool
+    shares_input : bool
+        Whether the input is one volume, [1, c, id, ih, iw], of which the samples of all n are taken.
 
     Raises
     ------
@@ -109,8 +118,9 @@ class GridSample3dBackwardDescriptor(_GridSample3dProblem):
 
     Parameters
     ----------
-    n, c, id, ih, iw, od, oh, ow, element, mode, padding_mode, align_corners
-        As in :class:`GridSample3dDescriptor`.
+    n, c, id, ih, iw, od, oh, ow, element, mode, padding_mode, align_corners, shares_input
+        As in :class:`GridSample3dDescriptor`. The gradient of an input that is shared has n volumes, of which nothing
+        is added up.
     gradients : {"both", "input", "grid"}
         Which gradients are computed.
 
@@ -134,11 +144,11 @@ class GridSample3dBackwardDescriptor(_GridSample3dProblem):
             return (self.n, self.c, self.id, self.ih, self.iw)
         if tensor.name == "grad_grid":
             return (self.n, self.od, self.oh, self.ow, 3)
-        return Descriptor.tensor_shape(self, tensor)
+        return _GridSample3dProblem.tensor_shape(self, tensor)
 
 
 class GridSample3dPlan(Plan):
-    """Tensors ``input`` [n, c, id, ih, iw], ``grid`` [n, od, oh, ow, 3], ``output`` [n, c, od, oh, ow]."""
+    """Tensors ``input`` [n or 1, c, id, ih, iw], ``grid`` [n, od, oh, ow, 3], ``output`` [n, c, od, oh, ow]."""
 
     __slots__ = ()
     descriptor_type = GridSample3dDescriptor

@@ -55,6 +55,10 @@ class Place:
     def permuted(self, array: Any, axes: Sequence[int]) -> Any:
         return self._arrays.permuted(array, axes)
 
+    def broadcast(self, values: Array, shape: Sequence[int]) -> Any:
+        """The same values as often as a shape has them, in memory once."""
+        return self._arrays.broadcast(self.array(values), shape)
+
     def transposed(self, values: Array) -> Any:
         """The same values with the first axis varying fastest in memory."""
         backwards = tuple(range(values.ndim))[::-1]

@@ -327,14 +327,6 @@ def test_layout_does_not_change_bits(place: Place, dtype: Any, rng: np.random.Ge
             assert_same_bits(two, one)
 
 
-def test_broadcast_input(place: Place, dtype: Any, rng: np.random.Generator) -> None:
-    case = random_grid_case(rng, dtype, (3, 2, 4, 5))
-    case = case._replace(input=np.repeat(case.input[:1], 3, axis=0))
-    # One image for the whole batch, with a batch stride of 0.
-    shared = np.broadcast_to(case.input[:1], case.input.shape)
-    assert_same_bits(forward(place, case, input=place.array(shared)), forward(place, case))
-
-
 @pytest.mark.parametrize("name", ["f16", "bf16"])
 def test_sixteen_bit_grids_are_widened(backend: str, rng: np.random.Generator, name: str) -> None:
     from place import place_for
@@ -418,14 +410,17 @@ RULES: list[Rule] = [
 RULE = pytest.mark.parametrize("rule", RULES, ids=lambda rule: "-".join(str(value) for value in rule.values()))
 
 
-def ruled(place: Place, case: GridCase, rule: Rule) -> tuple[Array, Array, Array]:
-    """The library's output and gradients; either gradient alone has the bits that it has beside the other."""
-    arrays = (case.grad_output, case.input, case.grid)
+def ruled(place: Place, case: GridCase, rule: Rule, input: Any = None) -> tuple[Array, Array, Array]:
+    """The library's output and gradients; either gradient alone has the bits that it has beside the other.
+
+    ``input`` replaces the case's by an equal array of another layout.
+    """
+    arrays = (case.grad_output, case.input if input is None else input, case.grid)
     shapes = [(case.input.shape, case.input.dtype), (case.grid.shape, case.grid.dtype)]
     output_shape = [((*case.input.shape[:2], *case.grid.shape[1:3]), case.input.dtype)]
     (output,) = place.run(partial(pybaracuda.grid_sample, **rule), *arrays[1:], outputs=output_shape)
     both = place.run(partial(pybaracuda.grid_sample_backward, **rule), *arrays, outputs=shapes)
-    given = [place.array(array) for array in arrays]
+    given = [array if place.owns(array) else place.array(array) for array in arrays]
     of_input, nothing = pybaracuda.grid_sample_backward(*given, **rule, output_mask=(True, False))
     assert nothing is None
     nothing, of_grid = pybaracuda.grid_sample_backward(*given, **rule, output_mask=(False, True))
@@ -452,6 +447,63 @@ def check_ruled(place: Place, case: GridCase, rule: Rule) -> tuple[Array, Array,
 
 def farther(case: GridCase, times: float) -> GridCase:
     return case._replace(grid=(case.grid * case.grid.dtype.type(times)).astype(case.grid.dtype))
+
+
+# Extents of three or five images and of their samples, so that CUDA takes each of its paths.
+SHARED = pytest.mark.parametrize(
+    ("shape", "samples"),
+    [((3, 2, 4, 5), (3, 5)), ((3, 130, 40, 33), (4, 9)), ((3, 17, 40, 33), (90, 100)), ((5, 250, 9, 14), (9, 13))],
+    ids=["few channels", "few samples", "many samples", "many small images"],
+)
+
+
+@SHARED
+@pytest.mark.parametrize(
+    "rule", [RULES[0], RULES[5], RULES[8], RULES[14]], ids=lambda rule: "-".join(str(value) for value in rule.values())
+)
+def test_an_input_that_all_share_gives_the_bits_of_its_copies(
+    place: Place,
+    dtype: Any,
+    rng: np.random.Generator,
+    rule: Rule,
+    shape: tuple[int, int, int, int],
+    samples: tuple[int, int],
+) -> None:
+    case = farther(random_grid_case(rng, dtype, shape, samples), 1.3)
+    case = case._replace(input=np.repeat(case.input[:1], len(case.input), axis=0))
+    shared = place.broadcast(case.input[:1], shape)
+    for one, other in zip(ruled(place, case, rule, shared), ruled(place, case, rule), strict=True):
+        assert_same_bits(one, other)
+
+
+@pytest.mark.parametrize("mode", ["bilinear", "nearest", "bicubic"])
+def test_an_input_that_all_share_is_read_where_it_lies(place: Place, rng: np.random.Generator, mode: str) -> None:
+    # A million copies would take 4 TiB. Their samples are those of one image that has as many.
+    count = 2**20
+    image, gradient = normal(rng, (1, 1, 1024, 1024), np.float32), normal(rng, (count, 1, 1, 1), np.float32)
+    grid = rng.uniform(-1.1, 1.1, (count, 1, 1, 2)).astype(np.float32)
+    rule = {"mode": mode, "padding_mode": "reflection"}
+    one, many = place.array(grid.reshape(1, count, 1, 2)), place.array(grid)
+    shared = place.broadcast(image, (count, *image.shape[1:]))
+    expected = pybaracuda.grid_sample(place.array(image), one, **rule)
+    found = pybaracuda.grid_sample(shared, many, **rule)
+    assert_same_bits(place.numpy(found).ravel(), place.numpy(expected).ravel())
+    given = place.array(gradient.reshape(1, 1, count, 1)), place.array(image), one
+    _, expected = pybaracuda.grid_sample_backward(*given, **rule, output_mask=(False, True))
+    _, found = pybaracuda.grid_sample_backward(place.array(gradient), shared, many, **rule, output_mask=(False, True))
+    assert_same_bits(place.numpy(found).ravel(), place.numpy(expected).ravel())
+
+
+def test_other_inputs_with_a_repeated_axis_are_copied(place: Place, rng: np.random.Generator) -> None:
+    case = random_grid_case(rng, np.float32, (3, 4, 6, 7))
+    repeated = case._replace(input=np.repeat(case.input[:, :1], 4, axis=1))
+    assert_same_bits(
+        forward(place, repeated, place.broadcast(case.input[:, :1], case.input.shape)), forward(place, repeated)
+    )
+    # The one image is not row-major.
+    turned = np.repeat(case.input[:1].transpose(0, 1, 3, 2), 3, axis=0)
+    input = place.permuted(place.broadcast(case.input[:1], case.input.shape), (0, 1, 3, 2))
+    assert_same_bits(forward(place, case, input), forward(place, case._replace(input=turned)))
 
 
 @RULE
@@ -566,7 +618,7 @@ def test_the_plain_rule_has_the_bits_of_the_operator_without_options(
     tensors = dict(zip(("input", "grid", "grad_output"), map(place.array, case), strict=True))
     n, c, h, w = case.input.shape
     values: Values = {"n": n, "c": c, "input_h": h, "input_w": w, "output_h": 6, "output_w": 11}
-    values |= {"mode": 0, "padding_mode": 0, "align_corners": 0, "gradients": 0}
+    values |= {"mode": 0, "padding_mode": 0, "align_corners": 0, "gradients": 0, "shares_input": 0}
     found = []
     for symbol in symbols():
         if symbol.operator.family != "grid_sample" or DTYPES[symbol.variant.token] != np.dtype(dtype):

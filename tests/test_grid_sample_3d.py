@@ -69,14 +69,17 @@ def lattice_case(
     )
 
 
-def ruled(place: Place, case: GridCase, rule: Rule) -> tuple[Array, Array, Array]:
-    """The library's output and gradients; either gradient alone has the bits that it has beside the other."""
-    arrays = (case.grad_output, case.input, case.grid)
+def ruled(place: Place, case: GridCase, rule: Rule, input: Any = None) -> tuple[Array, Array, Array]:
+    """The library's output and gradients; either gradient alone has the bits that it has beside the other.
+
+    ``input`` replaces the case's by an equal array of another layout.
+    """
+    arrays = (case.grad_output, case.input if input is None else input, case.grid)
     shapes = [(case.input.shape, case.input.dtype), (case.grid.shape, case.grid.dtype)]
     output_shape = [((*case.input.shape[:2], *case.grid.shape[1:4]), case.input.dtype)]
     (output,) = place.run(partial(pybaracuda.grid_sample, **rule), *arrays[1:], outputs=output_shape)
     both = place.run(partial(pybaracuda.grid_sample_backward, **rule), *arrays, outputs=shapes)
-    given = [place.array(array) for array in arrays]
+    given = [array if place.owns(array) else place.array(array) for array in arrays]
     of_input, nothing = pybaracuda.grid_sample_backward(*given, **rule, output_mask=(True, False))
     assert nothing is None
     nothing, of_grid = pybaracuda.grid_sample_backward(*given, **rule, output_mask=(False, True))
@@ -277,6 +280,39 @@ def test_layout_does_not_change_bits(place: Place, dtype: Any, rng: np.random.Ge
         again = pybaracuda.grid_sample_backward(layout(case.grad_output), input, grid)
         for one, two in zip(gradients, again, strict=True):
             assert_same_bits(place.numpy(two), one)
+
+
+@pytest.mark.parametrize(
+    "rule", [RULES[0], RULES[5], RULES[8]], ids=lambda rule: "-".join(str(value) for value in rule.values())
+)
+@pytest.mark.parametrize("channels", [1, 5, 70])
+def test_an_input_that_all_share_gives_the_bits_of_its_copies(
+    place: Place, dtype: Any, rng: np.random.Generator, rule: Rule, channels: int
+) -> None:
+    shape = (3, channels, 5, 9, 17)
+    case = random_case(rng, dtype, shape, (6, 7, 8))
+    case = case._replace(input=np.repeat(case.input[:1], len(case.input), axis=0))
+    shared = place.broadcast(case.input[:1], shape)
+    for one, other in zip(ruled(place, case, rule, shared), ruled(place, case, rule), strict=True):
+        assert_same_bits(one, other)
+
+
+@pytest.mark.parametrize("mode", ["bilinear", "nearest"])
+def test_an_input_that_all_share_is_read_where_it_lies(place: Place, rng: np.random.Generator, mode: str) -> None:
+    # A million copies would take 4 TiB. Their samples are those of one volume that has as many.
+    count = 2**20
+    volume, gradient = normal(rng, (1, 1, 64, 128, 128), np.float32), normal(rng, (count, 1, 1, 1, 1), np.float32)
+    grid = rng.uniform(-1.1, 1.1, (count, 1, 1, 1, 3)).astype(np.float32)
+    rule = {"mode": mode, "padding_mode": "reflection"}
+    one, many = place.array(grid.reshape(1, count, 1, 1, 3)), place.array(grid)
+    shared = place.broadcast(volume, (count, *volume.shape[1:]))
+    expected = pybaracuda.grid_sample(place.array(volume), one, **rule)
+    found = pybaracuda.grid_sample(shared, many, **rule)
+    assert_same_bits(place.numpy(found).ravel(), place.numpy(expected).ravel())
+    given = place.array(gradient.reshape(1, 1, count, 1, 1)), place.array(volume), one
+    _, expected = pybaracuda.grid_sample_backward(*given, **rule, output_mask=(False, True))
+    _, found = pybaracuda.grid_sample_backward(place.array(gradient), shared, many, **rule, output_mask=(False, True))
+    assert_same_bits(place.numpy(found).ravel(), place.numpy(expected).ravel())
 
 
 @pytest.mark.parametrize("channels", [1, 5])

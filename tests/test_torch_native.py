@@ -276,6 +276,35 @@ def test_grid_sample_in_every_mode(
             assert _native.taken(operator, device) == before + HAS_INTERFACE
 
 
+@pytest.mark.parametrize("native", [False, True])
+@pytest.mark.parametrize("axes", [2, 3])
+def test_a_batch_of_one_input_is_read_where_it_lies(
+    device: str, rng: np.random.Generator, axes: int, native: bool
+) -> None:
+    # A million copies would take 4 TiB. Their samples are those of one input that has as many.
+    count, sizes = 2**20, (1, 1, 1024, 1024) if axes == 2 else (1, 1, 64, 128, 128)
+    one = fresh(rng, sizes, torch.float32, device)
+    grid = fresh(rng, (count, *[1] * axes, axes), torch.float32, device)
+    grad = fresh(rng, (count, *[1] * (axes + 1)), torch.float32, device)
+    flat, flat_grad = grid.reshape(1, count, *[1] * (axes - 1), axes), grad.reshape(1, 1, count, *[1] * (axes - 1))
+    rule = (0, 2, False)
+    with pybaracuda.torch.install(native=native):
+        for operator, mine, other in (
+            (f"aten::grid_sampler_{axes}d", (one.expand(count, *sizes[1:]), grid), (one, flat)),
+            (
+                f"aten::grid_sampler_{axes}d_backward",
+                (grad, one.expand(count, *sizes[1:]), grid),
+                (flat_grad, one, flat),
+            ),
+        ):
+            rest = (*rule, [False, True]) if operator.endswith("backward") else rule
+            expected = call(operator, (*other, *rest))[-1]
+            before = _native.taken(operator, device)
+            found = call(operator, (*mine, *rest))[-1]
+            assert _native.taken(operator, device) == before + (native and HAS_INTERFACE)
+            assert torch.equal(found.flatten(), expected.flatten())
+
+
 def test_a_gradient_that_nobody_wants(device: str, rng: np.random.Generator) -> None:
     *arguments, _ = grid_gradient(rng, torch.float32, device)
     with pybaracuda.torch.install():

@@ -24,10 +24,29 @@ bool takes_grid(const View& input, const View& grid, const Argument* modes) {
 
 using GridOptions = baracuda_kernels_grid_sample_options;
 
-GridOptions grid_options(const Argument* modes, int32_t gradients) {
+GridOptions grid_options(const Argument* modes, int32_t gradients, bool shares_input) {
   return {sizeof(GridOptions), narrow(integer_of(modes[0])), narrow(integer_of(modes[1])), bool_of(modes[2]),
-          gradients};
+          gradients, shares_input};
 }
+
+// Whether a batch of images repeats one that is row-major.
+bool repeats_one(const View& images) {
+  if (images.size(0) < 2 || images.strides[0] != 0) return false;
+  int64_t dense = 1;
+  for (int64_t axis = images.rank - 1; axis > 0; dense *= images.size(axis), --axis) {
+    if (images.size(axis) > 1 && images.strides[axis] != dense) return false;
+  }
+  return true;
+}
+
+// What the kernels read of an input: the tensor itself if it is row-major, or one image that it repeats, else a copy.
+struct GridInput {
+  bool is_shared;
+  Owned images;
+
+  explicit GridInput(const View& input)
+      : is_shared(repeats_one(input)), images(is_shared ? Owned::same(input) : Owned::row_major(input)) {}
+};
 
 // The extents of images or volumes, then of samples.
 template <int kAxes>
@@ -64,11 +83,12 @@ bool grid_sampler(const FunctionTable& table, const Argument* arguments, Argumen
   const Place place(input);
   if (functions == nullptr || !place.is_ready()) return false;
   const GridSizes<kAxes> sizes(input, grid);
-  const Owned x = Owned::row_major(input), g = Owned::row_major(grid);
+  const GridInput x(input);
+  const Owned g = Owned::row_major(grid);
   Owned output = Owned::empty(kAxes + 2, sizes.output, input.torch_dtype, input);
-  if (!x || !g || !output) return false;
-  const GridOptions options = grid_options(arguments + 2, 0);
-  if (!sizes.run(*functions, input, place, options, x.data(), g.data(), output.data())) return false;
+  if (!x.images || !g || !output) return false;
+  const GridOptions options = grid_options(arguments + 2, 0, x.is_shared);
+  if (!sizes.run(*functions, input, place, options, x.images.data(), g.data(), output.data())) return false;
   results[0] = output.release_argument();
   return true;
 }
@@ -86,15 +106,16 @@ bool grid_sampler_backward(const FunctionTable& table, const Argument* arguments
   const Functions* const functions = functions_for(table, input);
   const Place place(input);
   if (functions == nullptr || !has_sizes(grad, sizes.output) || !place.is_ready()) return false;
-  const Owned dy = Owned::row_major(grad), x = Owned::row_major(input), g = Owned::row_major(grid);
+  const GridInput x(input);
+  const Owned dy = Owned::row_major(grad), g = Owned::row_major(grid);
   // PyTorch's kernel answers the second whether it is wanted or not, and its batching rule relies on that.
   const bool wants_input = bool_of(static_cast<Argument>(wanted[0]));
   Owned of_input =
       wants_input ? Owned::empty(kAxes + 2, input.sizes, input.torch_dtype, input) : Owned::undefined();
   Owned of_grid = Owned::empty(kAxes + 2, grid.sizes, grid.torch_dtype, grid);
-  if (!dy || !x || !g || !of_input || !of_grid) return false;
-  const GridOptions options = grid_options(arguments + 3, wants_input ? 0 : 2);
-  if (!sizes.run(*functions, input, place, options, dy.data(), x.data(), g.data(),
+  if (!dy || !x.images || !g || !of_input || !of_grid) return false;
+  const GridOptions options = grid_options(arguments + 3, wants_input ? 0 : 2, x.is_shared);
+  if (!sizes.run(*functions, input, place, options, dy.data(), x.images.data(), g.data(),
                  wants_input ? of_input.data() : nullptr, of_grid.data())) {
     return false;
   }

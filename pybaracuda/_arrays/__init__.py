@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from .interface import HOST, Adapter, Operand, dense_strides, stream_handle
+from .interface import HOST, Adapter, Operand, dense_strides, one_of_batch, stream_handle
 from .recognition import read
 
 __all__ = [
@@ -11,6 +11,7 @@ __all__ = [
     "Adapter",
     "Operand",
     "dense_strides",
+    "one_of_batch",
     "read",
     "stream_handle",
 ]

@@ -90,6 +90,30 @@ def dense_strides(shape: Sequence[int]) -> tuple[int, ...]:
     return tuple(reversed(strides))
 
 
+def one_of_batch(operand: Operand) -> Operand:
+    """Answer the one entry that a batch repeats, where that is dense and has another, else the operand itself.
+
+    Such a batch is what ``numpy.broadcast_to`` and ``torch.Tensor.expand`` make along a first axis.
+    """
+    shape, strides = operand.shape, operand.strides
+    if strides is None or shape[0] < 2 or strides[0] != 0:
+        return operand
+    dense = dense_strides(shape[1:])
+    if any(a != b for a, b, extent in zip(strides[1:], dense, shape[1:], strict=True) if extent > 1):
+        return operand
+    return Operand(
+        operand.name,
+        operand.array,
+        operand.adapter,
+        operand.pointer,
+        (1, *shape[1:]),
+        None,
+        operand.dtype,
+        operand.device,
+        operand.read_only,
+    )
+
+
 def element_strides(name: str, shape: tuple[int, ...], byte_strides: Sequence[int], itemsize: int) -> tuple[int, ...]:
     """Turn byte strides into element strides."""
     if any(stride % itemsize for stride, extent in zip(byte_strides, shape, strict=True) if extent > 1):

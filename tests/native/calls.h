@@ -232,6 +232,7 @@ class Table {
         for (const baracuda_kernels_grid_sample_options& options : grid_sample_options()) {
           if (options.padding_mode != 0 && (p.input_h == 0 || p.input_w == 0)) continue;
           Extents given = extents;
+          given["1ifshares_input==1elsen"] = options.shares_input == 1 ? 1 : p.n;
           given["nifgradients!=2else0"] = options.gradients != 2 ? p.n : 0;
           given["nifgradients!=1else0"] = options.gradients != 1 ? p.n : 0;
           add(symbol, given, run, size, p.n, p.c, p.input_h, p.input_w, p.output_h, p.output_w, &options);
@@ -239,7 +240,6 @@ class Table {
       }
     }
   }
-  // Every mode, every padding, both ways to align and each gradient: mode, padding, align_corners, gradients.
   template <class Run, class Size>
   void grid_sample_3d(const Symbol& symbol, Run* run, Size* size) {
     // n, c, then depth, height and width of the input and of the output.
@@ -259,6 +259,7 @@ class Table {
                                  {"output_d", p[5]},
                                  {"output_h", p[6]},
                                  {"output_w", p[7]},
+                                 {"1ifshares_input==1elsen", options.shares_input == 1 ? 1 : p[0]},
                                  {"nifgradients!=2else0", options.gradients != 2 ? p[0] : 0},
                                  {"nifgradients!=1else0", options.gradients != 1 ? p[0] : 0}};
         add(symbol, extents, run, size, p[0], p[1], p[2], p[3], p[4], p[5], p[6], p[7], &options);
@@ -266,11 +267,12 @@ class Table {
     }
   }
 
+  // Every mode, every padding, both ways to align, each gradient, and an input that is shared, in the fields' order.
   static const std::vector<baracuda_kernels_grid_sample_options>& grid_sample_options() {
     constexpr size_t kSize = sizeof(baracuda_kernels_grid_sample_options);
     static const std::vector<baracuda_kernels_grid_sample_options> found = {
-        {kSize, 0, 0, 0, 0}, {kSize, 0, 1, 0, 0}, {kSize, 0, 2, 1, 0}, {kSize, 0, 2, 0, 2},
-        {kSize, 0, 0, 1, 1}, {kSize, 1, 0, 0, 0}, {kSize, 1, 1, 1, 1}, {kSize, 1, 2, 0, 2}};
+        {kSize, 0, 0, 0, 0, 0}, {kSize, 0, 1, 0, 0, 1}, {kSize, 0, 2, 1, 0, 0}, {kSize, 0, 2, 0, 2, 0},
+        {kSize, 0, 0, 1, 1, 0}, {kSize, 1, 0, 0, 0, 0}, {kSize, 1, 1, 1, 1, 0}, {kSize, 1, 2, 0, 2, 0}};
     return found;
   }
 

@@ -12,6 +12,7 @@ from tolerance import assert_within
 import pybaracuda
 from pybaracuda._check.abi_calls import Symbol, Values
 from verify.definitions import grid_sample as definitions
+from verify.dtypes import Array
 
 from .record import (
     INT32_MAX,
@@ -45,7 +46,7 @@ BASELINE = Baseline(
     larger={"input_h": 9, "input_w": 33, "output_h": 17, "output_w": 40},
 )
 EX_BASELINE = Baseline(
-    values={**BASELINE.values, "mode": 0, "padding_mode": 0, "align_corners": 0, "gradients": 0},
+    values={**BASELINE.values, "mode": 0, "padding_mode": 0, "align_corners": 0, "gradients": 0, "shares_input": 0},
     empties=BASELINE.empties,
     overflows=BASELINE.overflows,
     faults={
@@ -56,7 +57,7 @@ EX_BASELINE = Baseline(
 )
 
 
-OPTIONS = ("mode", "padding_mode", "align_corners", "gradients")
+OPTIONS = ("mode", "padding_mode", "align_corners", "gradients", "shares_input")
 
 
 def draw_sizes(rng: np.random.Generator, symbol: Symbol) -> Values:
@@ -70,7 +71,7 @@ def draw_sizes(rng: np.random.Generator, symbol: Symbol) -> Values:
         "output_w": size_between(rng, 1, 5000),
     }
     if symbol.options is not None:
-        sizes |= {name: int(rng.integers(most)) for name, most in zip(OPTIONS, (3, 3, 2, 3), strict=True)}
+        sizes |= {name: int(rng.integers(most)) for name, most in zip(OPTIONS, (3, 3, 2, 3, 2), strict=True)}
     return sizes
 
 
@@ -178,12 +179,17 @@ def rule_of(a: Arrays) -> dict[str, Any]:
     }
 
 
+def images_of(a: Arrays) -> Array:
+    """The input with an image or volume for each entry of the batch, also where it has one for all of them."""
+    return np.broadcast_to(a.input, (a.values["n"], *a.input.shape[1:]))
+
+
 def check_forward(a: Arrays) -> None:
-    assert_within(a.output, definitions.grid_sample_2d(a.input, a.grid, **rule_of(a)))
+    assert_within(a.output, definitions.grid_sample_2d(images_of(a), a.grid, **rule_of(a)))
 
 
 def check_backward(a: Arrays) -> None:
-    expected = definitions.grid_sample_2d_backward(a.grad_output, a.input, a.grid, **rule_of(a))
+    expected = definitions.grid_sample_2d_backward(a.grad_output, images_of(a), a.grid, **rule_of(a))
     gradients = a.values.get("gradients", 0)
     if gradients != 2:
         assert_within(a.grad_input, expected[0])

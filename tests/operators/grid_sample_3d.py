@@ -13,6 +13,7 @@ import pybaracuda
 from pybaracuda._check.abi_calls import Symbol, Values
 from verify.definitions import grid_sample_3d as definitions
 
+from .grid_sample import images_of
 from .record import (
     INT32_MAX,
     KIB,
@@ -33,7 +34,7 @@ from .record import (
 )
 
 INPUT, OUTPUT = ("input_d", "input_h", "input_w"), ("output_d", "output_h", "output_w")
-RULE = {"mode": 0, "padding_mode": 0, "align_corners": 0, "gradients": 0}
+RULE = {"mode": 0, "padding_mode": 0, "align_corners": 0, "gradients": 0, "shares_input": 0}
 BASELINE = Baseline(
     values={
         **{"n": 2, "c": 3, "input_d": 2, "input_h": 4, "input_w": 5, "output_d": 2, "output_h": 3, "output_w": 2},
@@ -59,7 +60,7 @@ def draw_sizes(rng: np.random.Generator, symbol: Symbol) -> Values:
     """A problem of any order of magnitude."""
     sizes: Values = {"n": size_between(rng, 1, 100), "c": size_between(rng, 1, 1024)}
     sizes |= {name: size_between(rng, 1, 300) for name in (*INPUT, *OUTPUT)}
-    return sizes | {name: int(rng.integers(most)) for name, most in zip(RULE, (2, 3, 2, 3), strict=True)}
+    return sizes | {name: int(rng.integers(most)) for name, most in zip(RULE, (2, 3, 2, 3, 2), strict=True)}
 
 
 def scratch_bounds(symbol: Symbol, backend: str, values: Mapping[str, Any]) -> tuple[int, int]:
@@ -138,11 +139,11 @@ def rule_of(a: Arrays) -> dict[str, Any]:
 
 
 def check_forward(a: Arrays) -> None:
-    assert_within(a.output, definitions.grid_sample_3d(a.input, a.grid, **rule_of(a)))
+    assert_within(a.output, definitions.grid_sample_3d(images_of(a), a.grid, **rule_of(a)))
 
 
 def check_backward(a: Arrays) -> None:
-    expected = definitions.grid_sample_3d_backward(a.grad_output, a.input, a.grid, **rule_of(a))
+    expected = definitions.grid_sample_3d_backward(a.grad_output, images_of(a), a.grid, **rule_of(a))
     gradients = a.values["gradients"]
     if gradients != 2:
         assert_within(a.grad_input, expected[0])

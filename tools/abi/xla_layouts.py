@@ -62,6 +62,8 @@ def _extent(expression: str, at: dict[str, int], arrays: Sequence[HostArray], op
         return extent("kRowsOfArg", at["num_segments"])
     if found := re.fullmatch(r"(\w+) if gradients != [12] else 0", expression):
         return extent("kInt32", at[found[1]])  # programs ask for both
+    if found := re.fullmatch(r"1 if shares_input == 1 else (\w+)", expression):
+        return extent("kInt32", at[found[1]])  # arrays of programs have no strides: an input for each
     raise ValueError(f"{operator.name}: the extent {expression!r} has no form in native/xla/layout.h")
 
 

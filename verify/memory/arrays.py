@@ -50,6 +50,10 @@ class NumpyArrays:
         """A view with the axes in another order."""
         return array.transpose(*axes)
 
+    def broadcast(self, array: Any, shape: Sequence[int]) -> Any:
+        """A view that repeats the array, with strides of 0."""
+        return np.broadcast_to(array, tuple(shape))
+
     def synchronize(self) -> None:
         """Wait until everything enqueued is done."""
 
@@ -97,6 +101,9 @@ class TorchArrays(NumpyArrays):
     def permuted(self, array: Any, axes: Sequence[int]) -> Any:
         return array.permute(*axes)
 
+    def broadcast(self, array: Any, shape: Sequence[int]) -> Any:
+        return array.expand(*shape)
+
     def synchronize(self) -> None:
         if self._device == "cuda":
             self._torch.cuda.synchronize()
@@ -128,6 +135,9 @@ class CupyArrays(NumpyArrays):
 
     def pointer(self, array: Any) -> int:
         return int(array.data.ptr)
+
+    def broadcast(self, array: Any, shape: Sequence[int]) -> Any:
+        return self._cupy.broadcast_to(array, tuple(shape))
 
     def synchronize(self) -> None:
         self._cupy.cuda.get_current_stream().synchronize()

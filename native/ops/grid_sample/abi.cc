@@ -34,7 +34,7 @@ struct WithOptions : Common<T, C, Block> {
     BARACUDA_RETURN_IF_FAILED(check_options_pointer(a.options));
     baracuda_kernels_grid_sample_options given;
     BARACUDA_RETURN_IF_FAILED(read_options(a.options, &given));
-    const Options options{given.mode, given.padding_mode, given.align_corners, given.gradients};
+    const Options options{given.mode, given.padding_mode, given.align_corners, given.gradients, given.shares_input};
     return Common<T, C, Block>::make_problem(a, options, problem);
   }
 };
@@ -44,7 +44,7 @@ struct Forward : Made {
   using Arguments = typename Made::Arguments;
 
   static Operands operands(const RuledProblem& p, const Arguments& a) {
-    return {{{"input", a.input, p.input_numel, sizeof(T), false},
+    return {{{"input", a.input, p.given_numel(), sizeof(T), false},
              {"grid", a.grid, p.grid_numel, sizeof(C), false},
              {"output", a.output, p.output_numel, sizeof(T), true}},
             3};
@@ -62,7 +62,7 @@ struct Backward : Made {
   // An output that nobody asks for has no elements: its pointer is not looked at.
   static Operands operands(const RuledProblem& p, const Arguments& a) {
     return {{{"grad_output", a.grad_output, p.output_numel, sizeof(T), false},
-             {"input", a.input, p.input_numel, sizeof(T), false},
+             {"input", a.input, p.given_numel(), sizeof(T), false},
              {"grid", a.grid, p.grid_numel, sizeof(C), false},
              {"grad_input", a.grad_input, p.has_grad_input() ? p.input_numel : 0, sizeof(T), true},
              {"grad_grid", a.grad_grid, p.has_grad_grid() ? p.grid_numel : 0, sizeof(C), true}},

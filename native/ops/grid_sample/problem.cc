@@ -19,6 +19,7 @@ Status make_problem(int32_t n, int32_t c, int32_t input_h, int32_t input_w, int3
   BARACUDA_RETURN_IF_FAILED(check_range("options->padding_mode", options.padding_mode, 0, kPaddings - 1));
   BARACUDA_RETURN_IF_FAILED(check_range("options->align_corners", options.align_corners, 0, 1));
   BARACUDA_RETURN_IF_FAILED(check_range("options->gradients", options.gradients, 0, kGradients - 1));
+  BARACUDA_RETURN_IF_FAILED(check_range("options->shares_input", options.shares_input, 0, 1));
   if (options.padding_mode != 0 && (input_h == 0 || input_w == 0)) {
     return fail(Status::kInvalidProblem, "input_h is %d and input_w %d; wanted a pixel that can be at the border",
                 input_h, input_w);
@@ -27,6 +28,7 @@ Status make_problem(int32_t n, int32_t c, int32_t input_h, int32_t input_w, int3
   RuledProblem p{};
   p.rule = {static_cast<Mode>(options.mode), static_cast<Padding>(options.padding_mode), options.align_corners != 0};
   p.gradients = static_cast<Gradients>(options.gradients);
+  p.shares_input = options.shares_input != 0;
   p.n = n, p.c = c;
   p.input_h = input_h, p.input_w = input_w;
   p.output_h = output_h, p.output_w = output_w;
@@ -34,6 +36,11 @@ Status make_problem(int32_t n, int32_t c, int32_t input_h, int32_t input_w, int3
   p.samples = static_cast<int64_t>(output_h) * output_w;
   BARACUDA_RETURN_IF_FAILED(check_count(
       "input", CheckedCount(element_bytes).times(n).times(c).times(input_h).times(input_w), &p.input_numel));
+  if (p.shares_input) {  // the one image counts where there are no samples, too
+    int64_t numel;
+    BARACUDA_RETURN_IF_FAILED(
+        check_count("input", CheckedCount(element_bytes).times(c).times(input_h).times(input_w), &numel));
+  }
   BARACUDA_RETURN_IF_FAILED(check_count(
       samples, CheckedCount(element_bytes).times(n).times(c).times(output_h).times(output_w), &p.output_numel));
   BARACUDA_RETURN_IF_FAILED(check_count(

@@ -20,7 +20,7 @@ struct Problem {
 
   int64_t pixels;        // input_h input_w, in one image
   int64_t samples;       // output_h output_w, in one image
-  int64_t input_numel;   // n c pixels
+  int64_t input_numel;   // n c pixels; also of a gradient to an input that is shared
   int64_t output_numel;  // n c samples
   int64_t grid_numel;    // 2 n samples
 };
@@ -48,17 +48,30 @@ struct Rule {
 struct RuledProblem : Problem {
   Rule rule;
   Gradients gradients;
+  bool shares_input;  // the input is one image, which the samples of every image are taken of
 
   bool has_grad_input() const { return gradients != Gradients::kOfGrid; }
   bool has_grad_grid() const { return gradients != Gradients::kOfInput; }
   // The nearest pixel stays the same where a position moves.
   bool has_slopes() const { return rule.mode != Mode::kNearest; }
   bool is_cubic() const { return rule.mode == Mode::kBicubic; }
+
+  // What the operators without options do.
+  bool is_plain() const { return rule.is_plain() && gradients == Gradients::kBoth && !shares_input; }
+
+  // Elements that `input` has.
+  int64_t given_numel() const { return shares_input ? c * pixels : input_numel; }
 };
+
+// Where in `input` the channels of an image begin.
+BARACUDA_HD int64_t input_offset(const Problem& p, int64_t image) { return image * p.c * p.pixels; }
+BARACUDA_HD int64_t input_offset(const RuledProblem& p, int64_t image) {
+  return p.shares_input ? 0 : image * p.c * p.pixels;
+}
 
 // The C options' numbers; zeros are what the operators without options do.
 struct Options {
-  int32_t mode, padding_mode, align_corners, gradients;
+  int32_t mode, padding_mode, align_corners, gradients, shares_input;
 };
 
 // Checks in the project's fixed order. `samples` is what a text calls the tensor of samples; `element_bytes` and

@@ -21,7 +21,8 @@ struct Common {
     baracuda_kernels_grid_sample_options given;
     BARACUDA_RETURN_IF_FAILED(read_options(a.options, &given));
     const Extents extents{a.n, a.c, a.input_d, a.input_h, a.input_w, a.output_d, a.output_h, a.output_w};
-    const grid_sample::Options options{given.mode, given.padding_mode, given.align_corners, given.gradients};
+    const grid_sample::Options options{given.mode, given.padding_mode, given.align_corners, given.gradients,
+                                       given.shares_input};
     const char* const samples = Block::kOutput != Role::kNone ? "output" : "grad_output";
     return grid_sample_3d::make_problem(extents, options, samples, sizeof(T), sizeof(C), problem);
   }
@@ -30,7 +31,7 @@ struct Common {
 template <typename T, typename C>
 struct Sample : Common<T, C, GridSample3dArguments> {
   static Operands operands(const Problem& p, const GridSample3dArguments& a) {
-    return {{{"input", a.input, p.input_numel, sizeof(T), false},
+    return {{{"input", a.input, p.given_numel(), sizeof(T), false},
              {"grid", a.grid, p.grid_numel, sizeof(C), false},
              {"output", a.output, p.output_numel, sizeof(T), true}},
             3};
@@ -46,7 +47,7 @@ struct SampleBackward : Common<T, C, GridSample3dBackwardArguments> {
   // An output that nobody asks for has no elements: its pointer is not looked at.
   static Operands operands(const Problem& p, const GridSample3dBackwardArguments& a) {
     return {{{"grad_output", a.grad_output, p.output_numel, sizeof(T), false},
-             {"input", a.input, p.input_numel, sizeof(T), false},
+             {"input", a.input, p.given_numel(), sizeof(T), false},
              {"grid", a.grid, p.grid_numel, sizeof(C), false},
              {"grad_input", a.grad_input, p.has_grad_input() ? p.input_numel : 0, sizeof(T), true},
              {"grad_grid", a.grad_grid, p.has_grad_grid() ? p.grid_numel : 0, sizeof(C), true}},

@@ -23,7 +23,8 @@ Status check_options(const grid_sample::Options& options) {
   BARACUDA_RETURN_IF_FAILED(
       check_range("options->padding_mode", options.padding_mode, 0, grid_sample::kPaddings - 1));
   BARACUDA_RETURN_IF_FAILED(check_range("options->align_corners", options.align_corners, 0, 1));
-  return check_range("options->gradients", options.gradients, 0, grid_sample::kGradients - 1);
+  BARACUDA_RETURN_IF_FAILED(check_range("options->gradients", options.gradients, 0, grid_sample::kGradients - 1));
+  return check_range("options->shares_input", options.shares_input, 0, 1);
 }
 
 }  // namespace
@@ -42,6 +43,7 @@ Status make_problem(const Extents& e, const grid_sample::Options& options, const
   static_cast<Extents&>(p) = e;
   p.rule = {static_cast<Mode>(options.mode), static_cast<Padding>(options.padding_mode), options.align_corners != 0};
   p.gradients = static_cast<Gradients>(options.gradients);
+  p.shares_input = options.shares_input != 0;
   const auto count = [&](int64_t bytes, int64_t d, int64_t h, int64_t w) {
     return CheckedCount(bytes).times(d).times(h).times(w);
   };
@@ -51,6 +53,11 @@ Status make_problem(const Extents& e, const grid_sample::Options& options, const
   p.samples = size(count(1, e.output_d, e.output_h, e.output_w));
   BARACUDA_RETURN_IF_FAILED(check_count(
       "input", count(element_bytes, e.input_d, e.input_h, e.input_w).times(e.n).times(e.c), &p.input_numel));
+  if (p.shares_input) {  // the one volume counts where there are no samples, too
+    int64_t numel;
+    BARACUDA_RETURN_IF_FAILED(
+        check_count("input", count(element_bytes, e.input_d, e.input_h, e.input_w).times(e.c), &numel));
+  }
   BARACUDA_RETURN_IF_FAILED(check_count(
       samples, count(element_bytes, e.output_d, e.output_h, e.output_w).times(e.n).times(e.c), &p.output_numel));
   BARACUDA_RETURN_IF_FAILED(check_count(

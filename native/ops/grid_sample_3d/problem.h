@@ -5,6 +5,7 @@
 
 #include <cstdint>
 
+#include "core/host_device.h"
 #include "core/status.h"
 #include "ops/grid_sample/problem.h"
 
@@ -27,10 +28,11 @@ struct Extents {
 struct Problem : Extents {
   Rule rule;
   Gradients gradients;
+  bool shares_input;  // the input is one volume, which the samples of every volume are taken of
 
   int64_t voxels;        // input_d input_h input_w, in one volume
   int64_t samples;       // output_d output_h output_w, in one volume
-  int64_t input_numel;   // n c voxels
+  int64_t input_numel;   // n c voxels; also of a gradient to an input that is shared
   int64_t output_numel;  // n c samples
   int64_t grid_numel;    // 3 n samples
 
@@ -38,7 +40,15 @@ struct Problem : Extents {
   bool has_grad_grid() const { return gradients != Gradients::kOfInput; }
   // The nearest voxel stays the same where a position moves.
   bool has_slopes() const { return rule.mode != Mode::kNearest; }
+
+  // Elements that `input` has.
+  int64_t given_numel() const { return shares_input ? c * voxels : input_numel; }
 };
+
+// Where in `input` the channels of a volume begin.
+BARACUDA_HD int64_t input_offset(const Problem& p, int64_t volume) {
+  return p.shares_input ? 0 : volume * p.c * p.voxels;
+}
 
 // Checks in the project's fixed order. `samples` is what a text calls the tensor of samples; `element_bytes` and
 // `coordinate_bytes` are the sizes of T and of the grid's type.

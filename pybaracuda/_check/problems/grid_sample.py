@@ -47,8 +47,10 @@ def _ruled(
     padding: int = 2,
     aligns: int = 0,
     gradients: int = 0,
+    shares: int = 0,
 ) -> Problem:
     rule = {"mode": mode, "padding_mode": padding, "align_corners": aligns, "gradients": gradients}
+    rule["shares_input"] = shares
     return Problem(name, description, {**sizes, **rule}, makers)
 
 
@@ -97,6 +99,15 @@ _EX_PROBLEMS = [
     _ruled("of-input-alone", "the gradient to the input alone", _values(2, 6, 9, 7, 13, 11), _FAR, gradients=1),
     _ruled("of-grid-alone", "the gradient to the grid alone", _values(2, 6, 9, 7, 13, 11), _FAR, gradients=2),
     _ruled("of-grid-alone-130", "the same of 130 channels", _values(1, 130, 4, 5, 3, 47), _FAR, 0, 0, gradients=2),
+    *(
+        _ruled(f"shared-{mode}", f"{mode} samples of one image at three grids", _values(3, 9, 9, 7, 13, 11), _FAR,
+               _MODES.index(mode), 0, shares=1)
+        for mode in _MODES
+    ),
+    _ruled("shared-of-grid-alone", "the same, and the gradient to the grids alone", _values(3, 70, 9, 7, 13, 11), _FAR,
+           gradients=2, shares=1),
+    _ruled("shared-of-grid-alone-bicubic", "the same of bicubic samples", _values(3, 70, 9, 7, 13, 11), _FAR, 2,
+           gradients=2, shares=1),
 ]  # fmt: skip
 
 FAMILY = Family(

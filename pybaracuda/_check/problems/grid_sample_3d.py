@@ -21,11 +21,13 @@ def _problem(
     padding: int = 0,
     aligns: int = 0,
     gradients: int = 0,
+    shares: int = 0,
 ) -> Problem:
     values: Values = dict(zip(("n", "c"), batch, strict=True))
     values |= dict(zip(("input_d", "input_h", "input_w"), input, strict=True))
     values |= dict(zip(("output_d", "output_h", "output_w"), output, strict=True))
     values |= {"mode": mode, "padding_mode": padding, "align_corners": aligns, "gradients": gradients}
+    values["shares_input"] = shares
     return Problem(name, description, values, makers)
 
 
@@ -72,6 +74,13 @@ _PROBLEMS = [
              {"grid": far_positions, "input": subnormal, "grad_output": subnormal}, 0, 2),
     _problem("of-input-alone", "the gradient to the input alone", (2, 6), (5, 9, 7), (6, 4, 7), _FAR, gradients=1),
     _problem("of-grid-alone", "the gradient to the grid alone", (2, 6), (5, 9, 7), (6, 4, 7), _FAR, gradients=2),
+    *(
+        _problem(f"shared-{mode}", f"{mode} samples of one volume at three grids", (3, 9), (5, 9, 7), (6, 4, 7), _FAR,
+                 _MODES.index(mode), shares=1)
+        for mode in _MODES
+    ),
+    _problem("shared-of-grid-alone", "the same, and the gradient to the grids alone", (3, 70), (5, 9, 7), (6, 4, 7),
+             _FAR, gradients=2, shares=1),
     _problem("of-grid-alone-130", "the same of 130 channels", (1, 130), (4, 3, 5), (3, 5, 7), _FAR, gradients=2),
 ]  # fmt: skip
 

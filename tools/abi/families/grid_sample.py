@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tools.abi.model import BIT_STABLE, IMAGE_FLOATS, Operator, Options, Parameter, Scalar, Tensor, extent
 
 _SCALARS: tuple[Parameter, ...] = (
@@ -77,9 +79,18 @@ OPTIONS = Options(
             low=0,
             high=2,
         ),
+        Scalar(
+            "shares_input",
+            "i32",
+            "1: input is one image or volume, of which all samples are taken; grad_input has a gradient for each of n",
+            low=0,
+            high=1,
+        ),
     ),
-    "How a coordinate becomes pixels, and which gradients are computed. All zeros: as the operator without options.",
+    "How a coordinate becomes pixels, and which tensors there are. All zeros: as the operator without options.",
 )
+# The first extent of an input that may be shared.
+INPUTS = "1 if shares_input == 1 else n"
 _EX_GRID = Tensor("grid", "input", "C", _GRID.shape, "sampling positions (x, y); -1 and 1 as align_corners says")
 _EX_BAD_DATA = (
     "A NaN coordinate gives a NaN output; its gradient is dropped and its grad_grid is 0. An infinite coordinate is "
@@ -96,8 +107,14 @@ _EX_SOURCE = (
 
 
 def _ex(tensors: tuple[Tensor, ...]) -> tuple[Parameter, ...]:
-    """The parameters, options before the tensors."""
-    return (*_SCALARS, OPTIONS, *(_EX_GRID if tensor is _GRID else tensor for tensor in tensors))
+    """The parameters, options before the tensors, of which the input may be shared."""
+
+    def ruled(tensor: Tensor) -> Tensor:
+        if tensor.name == "input":
+            return replace(tensor, shape=(INPUTS, *tensor.shape[1:]))
+        return _EX_GRID if tensor is _GRID else tensor
+
+    return (*_SCALARS, OPTIONS, *map(ruled, tensors))
 
 
 ORDER = 20

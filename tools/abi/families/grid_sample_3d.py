@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from tools.abi.families.grid_sample import OPTIONS
+from tools.abi.families.grid_sample import INPUTS, OPTIONS
 from tools.abi.model import BIT_STABLE, IMAGE_FLOATS, Operator, Parameter, Tensor, extent
 
 _SCALARS: tuple[Parameter, ...] = (
@@ -53,7 +53,7 @@ OPERATORS: tuple[Operator, ...] = (
         summary="Samples of volumes at the grid's positions: output[n, c, i, j, k] = input[n, c] at grid[n, i, j, k].",
         parameters=(
             *_SCALARS,
-            Tensor("input", "input", "T", _VOLUMES, "volumes"),
+            Tensor("input", "input", "T", (INPUTS, *_VOLUMES[1:]), "volumes"),
             _GRID,
             Tensor("output", "output", "T", _SAMPLES, "samples"),
         ),
@@ -71,7 +71,7 @@ OPERATORS: tuple[Operator, ...] = (
         parameters=(
             *_SCALARS,
             Tensor("grad_output", "input", "T", _SAMPLES, "gradient of the samples"),
-            Tensor("input", "input", "T", _VOLUMES, "volumes of the forward call"),
+            Tensor("input", "input", "T", (INPUTS, *_VOLUMES[1:]), "volumes of the forward call"),
             _GRID,
             Tensor(
                 "grad_input",

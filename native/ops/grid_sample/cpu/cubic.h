@@ -50,7 +50,7 @@ Status sample_cubic(const RuledProblem& p, const ForwardBuffers<T>& b) {
       }
     }
     for (int64_t k = 0; k < at_most(p.c - channel, kCubicChannels); ++k) {
-      const T* plane = b.input + (image * p.c + channel + k) * p.pixels;
+      const T* plane = b.input + input_offset(p, image) + (channel + k) * p.pixels;
       T* output = b.output + (image * p.c + channel + k) * p.samples + first;
       for (int64_t i = 0; i < count; ++i) {
         const CubicList<C>& list = lists[i];
@@ -74,7 +74,7 @@ void sum_cubic_slopes(const RuledProblem& p, const BackwardBuffers<T>& b) {
       const int64_t at = 2 * (image * p.samples + i);
       const CubicSample<C> sample(b.grid[at], b.grid[at + 1], p);
       CubicGradient<C> gradient(sample);
-      const T* plane = b.input + image * p.c * p.pixels;
+      const T* plane = b.input + input_offset(p, image);
       const T* upstream = b.grad_output + image * p.c * p.samples + i;
       for (int32_t channel = 0; channel < p.c; ++channel, plane += p.pixels, upstream += p.samples) {
         gradient.add(sample, p, plane, widen(*upstream));

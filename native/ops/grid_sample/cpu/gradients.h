@@ -375,7 +375,7 @@ void sum_tiles(const RuledProblem& p, const BackwardBuffers<T>& b, const Partiti
       const ImageBlock<T> parts{channel,
                                 channels.in_block(block),
                                 storage.gradients + (image * blocks + block) * p.samples * kLanes,
-                                b.input + plane,
+                                b.input + input_offset(p, first + image) + channel * p.pixels,
                                 b.grad_input + plane,
                                 b.grid + (first + image) * p.samples * 2,
                                 storage.sums + image * p.samples * 2,

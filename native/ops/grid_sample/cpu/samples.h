@@ -80,7 +80,7 @@ Status sample_all(const RuledProblem& p, const ForwardBuffers<T>& b) {
     const int64_t channel = task / sample_blocks % channel_blocks * kForwardChannels;
     const int64_t first = task % sample_blocks * kForwardSamples;
     const int64_t channels = at_most(p.c - channel, kForwardChannels);
-    const T* planes = b.input + (image * p.c + channel) * p.pixels;
+    const T* planes = b.input + input_offset(p, image) + channel * p.pixels;
     T* outputs = b.output + (image * p.c + channel) * p.samples + first;
     SampleBlock<C> block;
     block.count = at_most(p.samples - first, kForwardSamples);

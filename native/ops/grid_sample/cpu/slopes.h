@@ -81,7 +81,7 @@ Status sum_slopes(const RuledProblem& p, const BackwardBuffers<T>& b) {
     SlopeBlock<C> block;
     block.count = at_most(p.samples - first, kSlopeSamples);
     weigh_slopes(p, grid, block);
-    const T* plane = b.input + image * p.c * p.pixels;
+    const T* plane = b.input + input_offset(p, image);
     const T* gradients = b.grad_output + image * p.c * p.samples + first;
     for (int32_t channel = 0; channel < p.c; ++channel, plane += p.pixels, gradients += p.samples) {
       if (channel % kChannelChunk == 0) close_chunk(block);

@@ -33,7 +33,7 @@ __global__ void __launch_bounds__(kCubicThreads) sample_cubic(RuledProblem p, Fo
     const C start = is_missing(coordinates[0], coordinates[1], p) ? canonical_nan<C>() : C(0);
     const int32_t first = static_cast<int32_t>(cut.quotient) * kThreadChannels;
     const int32_t channels = p.c - first < kThreadChannels ? p.c - first : kThreadChannels;
-    const T* plane = b.input + (at.quotient * p.c + first) * p.pixels;
+    const T* plane = b.input + input_offset(p, at.quotient) + first * p.pixels;
     T* output = b.output + (at.quotient * p.c + first) * p.samples + at.remainder;
 #pragma unroll 1
     for (int32_t k = 0; k < channels; ++k, plane += p.pixels, output += p.samples) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// grid_sample on CUDA: which path a call takes; the
-// paths themselves stand in paths.cuh. The words of this family stand in native/ops/grid_sample/README.md.
+// grid_sample on CUDA: which path a call takes; the paths themselves stand in paths.cuh. The words of this family stand
+// in native/ops/grid_sample/README.md.
 //
 //   forward path    calls                                               code
 //   planes          small images, enough channels, 32 bits or fewer     forward/planes.cuh
@@ -13,8 +13,9 @@
 //   tiles           all whose samples and blocks 32 bits can count      backward/tiles.cuh
 //   crowded tiles   all                                                 backward/lists.cuh, crowded.cuh
 //
-// Samples that follow another rule take the same paths, with the gradient to the grid alone before the tiles ("slopes",
-// backward/slopes.cuh). Their kernels are compiled in ruled.cu. Bicubic samples have paths of their own: cubic.cu.
+// Samples that follow another rule, or are all of one image, take the same paths, with the gradient to the grid alone
+// before the tiles ("slopes", backward/slopes.cuh). Their kernels are compiled in ruled.cu. Bicubic samples have paths
+// of their own: cubic.cu.
 //
 // The backward by tiles begins with backward/bins.cuh, which lists each tile's samples and, for "tiles", lays gradients
 // of scattered ones side by side, and ends as crowded tiles does, for the tiles that turn out to be crowded.
@@ -28,9 +29,8 @@ namespace {
 template <class Buffers>
 Status run(const RuledProblem& p, const Buffers& b, void* workspace, Stream stream) {
   if (p.is_cubic()) return launch_cubic(p, b, workspace, stream);
-  const bool is_plain = p.rule.is_plain() && p.gradients == Gradients::kBoth;
-  return is_plain ? run_paths(static_cast<const Problem&>(p), b, workspace, stream)
-                  : launch_ruled(p, b, workspace, stream);
+  return p.is_plain() ? run_paths(static_cast<const Problem&>(p), b, workspace, stream)
+                      : launch_ruled(p, b, workspace, stream);
 }
 
 template <typename T>

@@ -78,7 +78,7 @@ Status sample_all(const Problem& p, const ForwardBuffers<T>& b) {
     const int64_t channel = task / sample_blocks % channel_blocks * kForwardChannels;
     const int64_t first = task % sample_blocks * kForwardSamples;
     const int64_t channels = at_most(p.c - channel, kForwardChannels);
-    const T* planes = b.input + (volume * p.c + channel) * p.voxels;
+    const T* planes = b.input + input_offset(p, volume) + channel * p.voxels;
     T* outputs = b.output + (volume * p.c + channel) * p.samples + first;
     SampleBlock<C> block;
     block.count = at_most(p.samples - first, kForwardSamples);

@@ -76,7 +76,7 @@ Status sum_slopes(const Problem& p, const BackwardBuffers<T>& b) {
     SlopeBlock<C> block;
     block.count = at_most(p.samples - first, kSlopeSamples);
     weigh_slopes(p, grid, block);
-    const T* plane = b.input + volume * p.c * p.voxels;
+    const T* plane = b.input + input_offset(p, volume);
     const T* gradients = b.grad_output + volume * p.c * p.samples + first;
     for (int32_t channel = 0; channel < p.c; ++channel, plane += p.voxels, gradients += p.samples) {
       if (channel % kChannelChunk == 0) close_chunk(block);

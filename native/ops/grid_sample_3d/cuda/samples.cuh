@@ -34,7 +34,7 @@ __global__ void __launch_bounds__(kSampleThreads, sizeof(T) == 8 ? 2 : 4)
     const Taps<C> taps = value_taps(position, p);
     const C start = is_missing(b.grid + kAxes * i, p) ? canonical_nan<C>() : C(0);
     const int64_t plane = at.quotient * p.c + channel;
-    const T* voxel = b.input + plane * p.voxels + first_voxel(position, p);
+    const T* voxel = b.input + input_offset(p, at.quotient) + channel * p.voxels + first_voxel(position, p);
     T* output = b.output + plane * p.samples + at.remainder;
     for (int32_t k = 0; k < channels; ++k, voxel += p.voxels, output += p.samples) {
       T values[kTaps];
@@ -65,7 +65,7 @@ __global__ void __launch_bounds__(kSampleThreads) sum_slopes_alone(Problem p, Ba
     if (!position.is_outside()) {
       const SlopeWeights<C> weights(position, p);
       const T* gradient = b.grad_output + at.quotient * p.c * p.samples + at.remainder;
-      const T* voxel = b.input + at.quotient * p.c * p.voxels + first_voxel(position, p);
+      const T* voxel = b.input + input_offset(p, at.quotient) + first_voxel(position, p);
       for (int32_t channel = 0; channel < p.c; ++channel, voxel += p.voxels, gradient += p.samples) {
         C slopes[kAxes] = {};
 #pragma unroll

@@ -348,7 +348,9 @@ __global__ void __launch_bounds__(kTileThreads, kBlocksAtOnce<Compute<T>, kSlope
     for (int32_t channel = begin; channel < end; channel += kStep) {
       const int channels = end - channel < kStep ? end - channel : kStep;
       const int64_t plane = volume * p.c + channel;
-      if constexpr (kSlopes) stage_patch(p, tile, b.input + plane * p.voxels, channels, shared);
+      if constexpr (kSlopes) {
+        stage_patch(p, tile, b.input + input_offset(p, volume) + channel * p.voxels, channels, shared);
+      }
       VoxelSums<C, kStep> sums;
       for (int64_t first = 0; first < tile.count; first += kSegment) {
         const int64_t left = tile.count - first;

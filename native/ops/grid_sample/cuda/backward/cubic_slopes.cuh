@@ -238,7 +238,8 @@ __global__ void __launch_bounds__(kCubicThreads, sizeof(Compute<T>) == 4 ? 3 : 2
     for (int64_t step = 0; step < s.steps; ++step) {
       const int64_t from = channel + step * kLanes;
       if (step > 0) __syncthreads();  // the patch has been read
-      stage_patch<T, kVectors>(b.input + (place.image * p.c + from) * p.pixels, place, p, p.c - from, shared.patch);
+      const T* const input = b.input + input_offset(p, place.image) + from * p.pixels;
+      stage_patch<T, kVectors>(input, place, p, p.c - from, shared.patch);
       __syncthreads();
       const bool closes = (step + 1) * kLanes % kChannelChunk == 0 || step + 1 == s.steps || from + kLanes >= p.c;
       add_step(s.gradients + (step * samples + place.image * p.samples) * kVectors, closes, shared);
@@ -283,7 +284,7 @@ __global__ void __launch_bounds__(kCubicThreads) sum_far_slopes(RuledProblem p, 
     const CubicReach x(sample.x), y(sample.y);
     if (x.is_empty() || y.is_empty() || !(x.is_far() || y.is_far())) continue;
     CubicGradient<C> gradient(sample);
-    const T* plane = b.input + at.quotient * p.c * p.pixels;
+    const T* plane = b.input + input_offset(p, at.quotient);
     const T* upstream = b.grad_output + at.quotient * p.c * p.samples + at.remainder;
     for (int32_t channel = 0; channel < p.c; ++channel, plane += p.pixels, upstream += p.samples) {
       gradient.add(sample, p, plane, widen(*upstream));

@@ -23,7 +23,7 @@ __device__ __forceinline__ void sum_slopes(const P& p, const BackwardBuffers<T>&
     has_all_taps = has_all_taps && x_taps.weight[tap] != C(0) && y_taps.weight[tap] != C(0);
   }
   const T* gradient = b.grad_output + image * p.c * p.samples + sample;
-  const T* upper = b.input + image * p.c * p.pixels + static_cast<int64_t>(at.y.low) * p.input_w + at.x.low;
+  const T* upper = b.input + input_offset(p, image) + static_cast<int64_t>(at.y.low) * p.input_w + at.x.low;
   C x_total = C(0), y_total = C(0), x_partial = C(0), y_partial = C(0);
   for (int32_t first = 0; first < p.c; first += kSlopeChannels) {
     const int32_t channels = p.c - first < kSlopeChannels ? p.c - first : kSlopeChannels;

@@ -150,6 +150,7 @@ __device__ void sum_sparse_tile(const P& p, const TileGrid& tiles, const TileWor
   const int64_t plane = static_cast<int64_t>(place.image) * p.c + work.channel;
   const int64_t of_image = 2 * static_cast<int64_t>(place.image) * p.samples;
   const C* const grid = b.grid + of_image;
+  const T* const input = b.input + input_offset(p, place.image) + work.channel * p.pixels;
 
   // The slots, ascending by sample.
   shared.masks[0][thread] = shared.masks[1][thread] = 0;
@@ -196,7 +197,7 @@ __device__ void sum_sparse_tile(const P& p, const TileGrid& tiles, const TileWor
         const SlotInfo info = shared.infos[slot];
         SlotValues<T> values;
         const T* gradient = b.grad_output + (plane + channel) * p.samples + shared.samples[slot];
-        const T* upper = b.input + (plane + channel) * p.pixels +
+        const T* upper = input + channel * p.pixels +
                          static_cast<int64_t>(place.row + info.row()) * p.input_w + place.column + info.column();
         if (channels >= kCount) {
           values.template load<true>(p, info, channels, gradient, upper);

@@ -285,7 +285,7 @@ __device__ void sum_tile(const P& p, const TileGrid& tiles, const TileWork& work
     const int64_t steps = place.image * ceil_div(p.c, kStep<T>) + work.channel / kStep<T>;
     stager.gradients = reinterpret_cast<const T*>(static_cast<const StepValues<T>*>(s.laid) + steps * p.samples);
   }
-  stager.input = b.input + plane * p.pixels + first_pixel;
+  stager.input = b.input + input_offset(p, place.image) + work.channel * p.pixels + first_pixel;
   __syncthreads();  // the pixels are found
   stager.begin(p, layout, work.channels, 0, shared);
   stager.finish();

@@ -62,14 +62,14 @@ PlaneGroups plane_groups(const Problem& p, const DeviceTraits& device) {
   return best;
 }
 
-// A group: its channels and where the first plane lies.
+// A group: its image, the first of its channels and how many they are, and which plane of the output is their first.
 struct PlaneGroup {
   int64_t plane;
-  int32_t image, channels;
+  int32_t image, first, channels;
 
   __device__ __forceinline__ PlaneGroup(const Problem& p, const PlaneGroups& groups, int64_t number) {
     const Division at(number, groups.per_image);
-    const int32_t first = static_cast<int32_t>(at.remainder) * groups.channels;
+    first = static_cast<int32_t>(at.remainder) * groups.channels;
     image = static_cast<int32_t>(at.quotient);
     channels = p.c - first < groups.channels ? p.c - first : groups.channels;
     plane = at.quotient * p.c + first;
@@ -122,13 +122,16 @@ __global__ void __launch_bounds__(kPlaneThreads, kPlaneBlocks)
   int64_t number = blockIdx.x;
   int buffer = 0;
   PlaneGroup group(p, groups, number), next = group;
-  copy_planes(b.input + group.plane * pixels, group.channels * pixels, buffer_at(buffer));
+  const auto planes_of = [&](const PlaneGroup& of) {
+    return b.input + input_offset(p, of.image) + int64_t{of.first} * pixels;
+  };
+  copy_planes(planes_of(group), group.channels * pixels, buffer_at(buffer));
   close_copies();
   for (; number < count; group = next, buffer ^= 1) {
     number += gridDim.x;
     if (number < count) {
       next = PlaneGroup(p, groups, number);
-      copy_planes(b.input + next.plane * pixels, next.channels * pixels, buffer_at(buffer ^ 1));
+      copy_planes(planes_of(next), next.channels * pixels, buffer_at(buffer ^ 1));
     }
     close_copies();
     // Coordinates are on their way while others are waited for or at work.
@@ -137,7 +140,7 @@ __global__ void __launch_bounds__(kPlaneThreads, kPlaneBlocks)
     Coordinates<C> ahead = Coordinates<C>::load(grid, i, samples);
     wait_for_copies_but_last();
     __syncthreads();
-    const T* const copy = buffer_at(buffer) + values_before(b.input + group.plane * pixels);
+    const T* const copy = buffer_at(buffer) + values_before(planes_of(group));
     T* output = b.output + group.plane * p.samples + i;
 #pragma unroll 1
     for (; i < samples; i += kPlaneThreads, output += kPlaneThreads) {

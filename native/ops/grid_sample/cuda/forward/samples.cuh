@@ -39,11 +39,11 @@ __global__ void __launch_bounds__(kForwardThreads, kForwardBlocks<T>) sample_ima
     const Taps<C> taps = value_taps(position, p);
     const C start = is_missing(grid_x, grid_y, p) ? canonical_nan<C>() : C(0);
     const int64_t plane = at.quotient * p.c + channel;
-    const T* pixel = b.input + plane * p.pixels + static_cast<int64_t>(position.y.low) * p.input_w + position.x.low;
+    const T* const first_plane = b.input + input_offset(p, at.quotient) + channel * p.pixels;
+    const T* pixel = first_plane + static_cast<int64_t>(position.y.low) * p.input_w + position.x.low;
     T* output = b.output + plane * p.samples + at.remainder;
     if constexpr (sizeof(T) <= 4) {
       if (fills_packets(p, b.input) && are_scattered(lanes, pixel)) {
-        const T* const first_plane = b.input + plane * p.pixels;
         TapRow<T> upper(first_plane, pixel, taps.weight[0], taps.weight[1]);
         TapRow<T> lower(first_plane, pixel + p.input_w, taps.weight[2], taps.weight[3]);
 #pragma unroll 1

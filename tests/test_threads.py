@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 import subprocess
 import sys
 import textwrap
@@ -390,3 +392,31 @@ def test_streams_from_many_threads(on_cuda: str) -> None:
             assert_same_bits(cupy.asnumpy(result), expected)
 
     in_threads(work)
+
+
+WORKERS = """
+import json, os
+import numpy as np
+import pybaracuda
+
+before = set(os.listdir("/proc/self/task"))
+# Enough for the pool to start.
+pybaracuda.pad(np.zeros((200, 1000), np.float32), (1, 1), (1, 1))
+workers = set(os.listdir("/proc/self/task")) - before
+print(json.dumps([sorted(os.sched_getaffinity(0)), [sorted(os.sched_getaffinity(int(each))) for each in workers]]))
+"""
+
+
+@pytest.mark.parametrize(("threads", "is_small"), [(2, True), (8, True), (9, False)])
+def test_few_workers_keep_off_the_callers_processor(threads: int, is_small: bool) -> None:
+    environment = {**os.environ, "BARACUDA_NUM_THREADS": str(threads), "OPENBLAS_NUM_THREADS": "1"}
+    printed = subprocess.run(
+        [sys.executable, "-c", WORKERS], env=environment, check=True, capture_output=True, text=True
+    ).stdout
+    mine, workers = json.loads(printed)
+    assert set(mine) == os.sched_getaffinity(0)
+    assert len(workers) == threads - 1
+    for each in workers:
+        # Where there is one processor they have to share it.
+        assert set(each) <= set(mine)
+        assert len(each) == max(len(mine) - is_small, 1)

@@ -28,6 +28,10 @@ constexpr int kSpins = 4000;
 // what the C library and the application keep there. Pages that nobody touches cost nothing.
 constexpr size_t kWorkerStack = size_t{1} << 20;
 
+// Workers of larger pools stay where they are: to move them costs a system call for each, and among many processors
+// some share a cache.
+constexpr int kMostMoved = 7;
+
 thread_local void* scratch_of_thread = nullptr;
 
 // The number that BARACUDA_NUM_THREADS spells in digits alone, kMaxThreads at most; 0 for any other text and for none.
@@ -79,6 +83,7 @@ class Pool {
     for (int i = 1; i < threads; ++i) {
       pthread_t thread;
       if (pthread_create(&thread, &attributes, begin_work, this) != 0) break;  // fewer threads give the same bits
+      if (workers_ < kMostMoved) handles_[workers_] = thread;
       ++workers_;
     }
     pthread_attr_destroy(&attributes);
@@ -89,6 +94,7 @@ class Pool {
   // Whether the job was done to its end; not if the caller's check stopped it, or forked and this is the child.
   bool run(const Job& job, bool may_stop) {
     const uint64_t born = forks.load(std::memory_order_relaxed);
+    make_room();
     {
       std::lock_guard<std::mutex> lock(mutex_);
       job_ = job;
@@ -121,6 +127,20 @@ class Pool {
   }
 
  private:
+  // Keeps the workers of a small pool off the processor that the caller is on, among those that the caller may use.
+  // Linux wakes a thread on the processor of the one that wakes it where no idle processor shares that one's cache, as
+  // in virtual machines, and takes milliseconds to move it: most calls would be over.
+  void make_room() {
+    const int here = sched_getcpu();
+    if (here == callers_ || workers_ > kMostMoved) return;
+    callers_ = here;
+    cpu_set_t others;
+    if (here < 0 || here >= CPU_SETSIZE || sched_getaffinity(0, sizeof others, &others) != 0) return;
+    CPU_CLR(here, &others);
+    if (CPU_COUNT(&others) == 0) return;
+    for (int i = 0; i < workers_; ++i) pthread_setaffinity_np(handles_[i], sizeof others, &others);
+  }
+
   // `asks`: on the calling thread, if it has a check.
   void take_parts(const Job& job, bool asks) {
     for (;;) {
@@ -191,6 +211,8 @@ class Pool {
   std::atomic<bool> stopped_{false};  // whether what is left of job_ is to be left undone
   std::atomic<uint64_t> generation_{0};
   int workers_ = 0;
+  int callers_ = -1;  // the processor that the workers were told to keep off
+  pthread_t handles_[kMostMoved] = {};
 };
 
 // The pool is built on first use, never destroyed (joining threads at exit can hang), and forgotten in a forked child,

@@ -77,8 +77,8 @@ LIBRARY_FUNCTIONS: tuple[tuple[str, str, str, str], ...] = (
         "return. In the CPU library the number that the environment's BARACUDA_NUM_THREADS has when the first large "
         "call starts the threads: digits alone, and 256 for more than 256. Any other text, an empty one and 0 count "
         "as if it were not set: then it is the number of processors that the process may use, 256 at most. Before "
-        "that call this answers what it would be now; a forked child starts threads of its own. No result depends on "
-        "it.",
+        "that call this answers what it would be now; a forked child starts threads of its own. Up to 7 threads beside "
+        "the caller's are kept off its processor, on the others that it may use. No result depends on them.",
     ),
     (
         "const char*",

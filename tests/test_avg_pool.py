@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
+from channels_last import as_volumes
 from hypothesis import given
 from hypothesis import strategies as st
 from lattice import integers, normal
@@ -424,6 +425,32 @@ def test_layout_does_not_change_bits(place: Place, dtype: Any, rng: np.random.Ge
     for layout in (place.transposed, place.every_second, place.misaligned):
         assert_same_bits(forward(place, case, layout(case.input)), output)
         assert_same_bits(backward(place, case, layout(case.grad_output)), grad_input)
+
+
+@pytest.mark.parametrize("channels", [1, 5, 16, 40])
+@pytest.mark.parametrize("is_adaptive", [False, True])
+def test_channels_as_a_third_axis_change_no_bits(
+    place: Place, dtype: Any, rng: np.random.Generator, is_adaptive: bool, channels: int
+) -> None:
+    """What lets PyTorch's images with channels last be pooled where they lie."""
+    images = (2, channels)
+    if is_adaptive:
+        case = adaptive_case(rng, dtype, (19, 33), (4, 7), images)
+    else:
+        options = {"count_include_pad": False, "ceil_mode": True}
+        case = fixed_case(rng, dtype, (19, 33), (3, 3), (2, 2), (1, 1), images, **options)
+    infinite = np.where(rng.random(case.input.shape) < 1 / 50, INF, case.input.astype(np.float64))
+    case = case._replace(input=infinite.astype(dtype))
+    volumes = case._replace(
+        input=as_volumes(case.input),
+        grad_output=as_volumes(case.grad_output),
+        bins=(*case.bins, channels),
+        kernel=(*case.kernel, 1) if case.kernel else (),
+        stride=(*case.stride, 1) if case.kernel else (),
+        padding=(*case.padding, 0) if case.kernel else (),
+    )
+    assert_same_bits(forward(place, volumes), as_volumes(forward(place, case)))
+    assert_same_bits(backward(place, volumes), as_volumes(backward(place, case)))
 
 
 def test_large_batch(place: Place, rng: np.random.Generator) -> None:

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
+from channels_last import as_volumes
 from lattice import integers, normal
 from place import Place
 from tolerance import assert_exact, assert_same_bits, assert_within
@@ -348,6 +349,27 @@ def test_strided_arrays_are_copied(place: Place, dtype: Any, rng: np.random.Gene
     output, grad_input = check(place, case)
     assert_same_bits(forward(place, case, place.transposed(case.input)), output)
     assert_same_bits(backward(place, case, place.transposed(case.grad_output)), grad_input)
+
+
+@pytest.mark.parametrize("channels", [1, 5, 16])
+@pytest.mark.parametrize(
+    ("mode", "align_corners"), [("nearest", False), ("nearest-exact", False), ("linear", False), ("linear", True)]
+)
+def test_channels_as_a_third_axis_change_no_bits(
+    place: Place, dtype: Any, rng: np.random.Generator, mode: str, align_corners: bool, channels: int
+) -> None:
+    """What lets PyTorch's images with channels last be resized where they lie."""
+    for size, scales in (((13, 40), None), (None, (1.7, 0.6))):
+        case = random_case(rng, dtype, mode, (9, 21), size, scales, align_corners, (2, channels))
+        infinite = np.where(rng.random(case.input.shape) < 1 / 50, INF, case.input.astype(np.float64))
+        case = case._replace(input=infinite.astype(dtype))
+        volumes = case._replace(
+            input=as_volumes(case.input),
+            grad_output=as_volumes(case.grad_output),
+            scales=None if case.scales is None else (*case.scales, 1.0),
+        )
+        assert_same_bits(forward(place, volumes), as_volumes(forward(place, case)))
+        assert_same_bits(backward(place, volumes), as_volumes(backward(place, case)))
 
 
 def test_the_frozen_functions_are_the_extended_one(rng: np.random.Generator) -> None:

@@ -18,6 +18,8 @@ from torch_calls import Hits, fresh, same  # noqa: E402
 
 import pybaracuda  # noqa: E402
 import pybaracuda.torch  # noqa: E402
+from pybaracuda._arrays.torch import TorchAdapter  # noqa: E402
+from pybaracuda.torch._route import ROUTES  # noqa: E402
 
 FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 # Mode, sizes, the operator and where it is ours.
@@ -54,8 +56,6 @@ def nothing_installed() -> Iterator[None]:
 
 
 def is_ours(mode: str, device: str) -> bool:
-    from pybaracuda.torch._route import ROUTES
-
     return device in ROUTES[f"aten::{CASES[mode][1]}"].devices
 
 
@@ -91,6 +91,35 @@ def test_the_memory_format_is_pytorchs(mode: str, device: str, rng: np.random.Ge
     assert found.stride() == plain.stride()
     if mode.startswith("nearest"):
         assert same(found, plain)
+
+
+@pytest.mark.parametrize("dtype", FLOATS, ids=lambda dtype: str(dtype).removeprefix("torch."))
+@pytest.mark.parametrize("mode", ["bilinear", "nearest", "nearest-exact"])
+def test_channels_last_are_resized_in_place(
+    mode: str, dtype: Any, device: str, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    corners = [False, True] if mode == "bilinear" else [None]
+    for given in ({"scale_factor": (1.5, 0.7)}, {"size": (11, 4)}):
+        for align_corners in corners:
+            image = fresh(rng, (2, 5, 7, 6), dtype, device)
+            options = {"mode": mode, "align_corners": align_corners}
+            output = pybaracuda.interpolate(image, **given, **options)
+            weights = fresh(rng, tuple(output.shape), dtype, device)
+            factor = given.get("scale_factor")
+            gradient = pybaracuda.interpolate_backward(weights, tuple(image.shape), factor, **options)
+            image, weights = (each.contiguous(memory_format=torch.channels_last) for each in (image, weights))
+            leaf = image.requires_grad_()
+            operator = f"aten::{'_' if 'exact' in mode else ''}upsample_{mode.replace('-', '_')}2d"
+            is_route = device in ROUTES[operator].devices
+            with monkeypatch.context() as patched, pybaracuda.torch.install(), Hits(*[operator] * is_route):
+                patched.setattr(TorchAdapter, "contiguous", lambda *_: pytest.fail("an operand was copied"))
+                found = functional.interpolate(leaf, **given, **options)
+                (of_leaf,) = torch.autograd.grad(found, leaf, weights)
+            if is_route:
+                assert same(found, output)
+                assert same(of_leaf, gradient)
+                assert found.is_contiguous(memory_format=torch.channels_last)
+                assert of_leaf.is_contiguous(memory_format=torch.channels_last)
 
 
 @CASE

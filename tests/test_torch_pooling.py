@@ -19,6 +19,7 @@ from torch_calls import all_ours
 
 import pybaracuda
 import pybaracuda.torch
+from pybaracuda._arrays.torch import TorchAdapter
 
 FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 FIXED: dict[str, Any] = {"kernel_size": 3, "stride": 2, "padding": 1, "ceil_mode": True, "count_include_pad": False}
@@ -120,6 +121,28 @@ def test_channels_last_stays_so(name: str, device: str) -> None:
     for found, expected in ((output, forward(image)), (gradient, backward(weights, image))):
         assert found.is_contiguous(memory_format=torch.channels_last)
         assert torch.equal(found, expected)
+
+
+@pytest.mark.parametrize("dtype", FLOATS, ids=lambda dtype: str(dtype).removeprefix("torch."))
+@pytest.mark.parametrize("name", ["avg_pool2d", "adaptive_avg_pool2d"])
+def test_averages_of_channels_last_are_made_in_place(
+    name: str, dtype: Any, device: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    theirs, forward, backward = pooling(name)
+    image = drawn(name, device, dtype)
+    weights = torch.randn_like(forward(image))
+    expected = forward(image), backward(weights, image)
+    image, weights = (each.contiguous(memory_format=torch.channels_last) for each in (image, weights))
+    monkeypatch.setattr(TorchAdapter, "contiguous", lambda *_: pytest.fail("an operand was copied"))
+    given = image.requires_grad_()
+    with pybaracuda.torch.install(devices=device):
+        before = all_ours(device)
+        output = theirs(given)
+        (gradient,) = torch.autograd.grad(output, given, weights)
+        assert sum(all_ours(device).values()) == sum(before.values()) + 2
+    for found, wanted in zip((output, gradient), expected, strict=True):
+        assert found.is_contiguous(memory_format=torch.channels_last)
+        assert torch.equal(found, wanted)
 
 
 NORMS = ("lp_pool1d", "lp_pool2d", "lp_pool3d")

@@ -11,6 +11,7 @@ from torch._decomp.decompositions import upsample_compute_output_size
 
 from ..interpolate import resize, resize_backward
 from . import _interpolate_function  # noqa: F401  (defines the operator that compiled programs call)
+from ._channels_last import as_images, as_volumes
 from ._route import of_floats, route
 
 __all__: list[str] = []
@@ -18,12 +19,38 @@ __all__: list[str] = []
 _FORMATS = {4: torch.channels_last, 5: torch.channels_last_3d}
 
 
-def _in_its_format(answer: Any, like: Any) -> Any:
-    """Answer the tensor in the memory format of another one, which PyTorch's operators keep, by a copy."""
-    wanted = _FORMATS.get(like.dim())
-    if wanted is None or like.is_contiguous() or not like.is_contiguous(memory_format=wanted):
-        return answer
-    return answer.contiguous(memory_format=wanted)
+# Modes that leave an axis as it is, bit for bit, where its extent stays; positions of more places have no halves.
+_KEEPING, _MOST_KEPT = ("nearest", "nearest-exact", "linear"), 1 << 22
+
+
+def _format_of(tensor: Any) -> Any:
+    """Answer the memory format that PyTorch's operators keep; None for rows."""
+    found = _FORMATS.get(tensor.dim())
+    is_other = found is not None and not tensor.is_contiguous() and tensor.is_contiguous(memory_format=found)
+    return found if is_other else None
+
+
+def _resized(tensor: Any, size: tuple[int, ...], scales: tuple[float, ...], mode: str, aligned: bool) -> Any:
+    """Answer the output in the tensor's memory format; volumes with channels last, and cubic images, are copied."""
+    found = _format_of(tensor)
+    if found is None:
+        return resize(tensor, size, scales, mode, aligned)
+    channels = tensor.shape[1]
+    if found == torch.channels_last and mode in _KEEPING and channels < _MOST_KEPT:
+        return as_images(resize(as_volumes(tensor), (*size, channels), scales and (*scales, 0.0), mode, aligned))
+    return resize(tensor, size, scales, mode, aligned).contiguous(memory_format=found)
+
+
+def _resized_backward(grad: Any, shape: tuple[int, ...], scales: tuple[float, ...], mode: str, aligned: bool) -> Any:
+    """Answer the gradient in the memory format of the one that is given, likewise."""
+    found = _format_of(grad)
+    if found is None:
+        return resize_backward(grad, shape, scales, mode, aligned)
+    n, channels, *extents = shape
+    if found == torch.channels_last and mode in _KEEPING and channels < _MOST_KEPT:
+        volumes = (n, 1, *extents, channels)
+        return as_images(resize_backward(as_volumes(grad), volumes, scales and (*scales, 0.0), mode, aligned))
+    return resize_backward(grad, shape, scales, mode, aligned).contiguous(memory_format=found)
 
 
 def _scales(given: Sequence[float | None]) -> tuple[float, ...]:
@@ -53,7 +80,7 @@ def _enter(name: str, mode: str, axes: int, devices: Sequence[str]) -> None:
 
     def forward(self: Any, output_size: Sequence[int], *options: Any) -> Any:
         aligned, scales = split(options)
-        return _in_its_format(resize(self, tuple(output_size), scales, mode, aligned), self)
+        return _resized(self, tuple(output_size), scales, mode, aligned)
 
     def composite(input: Any, output_size: Sequence[int] | None, *options: Any) -> Any:
         """Answer the overload that takes an optional size and optional factors."""
@@ -71,7 +98,7 @@ def _enter(name: str, mode: str, axes: int, devices: Sequence[str]) -> None:
 
     def backward(grad_output: Any, output_size: Sequence[int], input_size: Sequence[int], *options: Any) -> Any:
         aligned, scales = split(options)
-        return _in_its_format(resize_backward(grad_output, tuple(input_size), scales, mode, aligned), grad_output)
+        return _resized_backward(grad_output, tuple(input_size), scales, mode, aligned)
 
     conditions = "float32, float64, float16, bfloat16" + ("" if "cpu" in devices else "; on CUDA")
     overload = (f"aten::{name}.vec", composite)

@@ -8,7 +8,6 @@ from math import prod
 from typing import Any
 
 import torch
-from torch._prims_common import suggest_memory_format
 
 from .._windows import Windows
 from ..avg_pool import adaptive_avg_pool, adaptive_avg_pool_backward, avg_pool, avg_pool_backward
@@ -16,6 +15,7 @@ from ..fractional_max_pool import fractional_max_pool, fractional_max_pool_backw
 from ..max_pool import adaptive_max_pool, adaptive_max_pool_backward, max_pool, max_pool_backward
 from ..max_unpool import max_unpool
 from ._bad_indices import note
+from ._channels_last import as_images, as_volumes, has_channels_last
 from ._native import screen
 from ._route import CHANNELS_LAST, CPU_ALWAYS, FEW_ELEMENTS, SIXTEEN_BITS, of_floats, route
 from ._rows import in_range
@@ -44,7 +44,7 @@ def _of_tensor(tensor: Any, axes: int) -> str:
 
 def _format(tensor: Any, axes: int) -> Any:
     """Answer the memory format in which PyTorch's kernel answers; those of three axes know one."""
-    return suggest_memory_format(tensor) if axes == 2 and tensor.dim() == 4 else torch.contiguous_format
+    return torch.channels_last if axes == 2 and has_channels_last(tensor) else torch.contiguous_format
 
 
 def _formed(result: Any, tensor: Any, axes: int) -> Any:
@@ -117,8 +117,11 @@ def _enter_fixed(axes: int) -> None:
         divisor_override: int | None = None,
     ) -> Any:
         kernel, step, pads = _windows(axes, kernel_size, stride, padding, (1,), ceil_mode)[:3]
-        options = (kernel, step, pads, ceil_mode, count_include_pad, divisor_override)
-        return _formed(avg_pool(self, *options, axes=axes), self, axes)
+        options = (ceil_mode, count_include_pad, divisor_override)
+        if axes == 2 and has_channels_last(self):
+            along = ((*kernel, 1), (*step, 1), (*pads, 0))
+            return as_images(avg_pool(as_volumes(self), *along, *options, axes=3))
+        return avg_pool(self, kernel, step, pads, *options, axes=axes)
 
     def backward_refusal(grad_output: Any, self: Any, kernel_size: Any, stride: Any, padding: Any, *rest: Any) -> str:
         found = refusal(self, kernel_size, stride, padding, *rest) or of_floats(self, grad_output)
@@ -139,8 +142,12 @@ def _enter_fixed(axes: int) -> None:
         divisor_override: int | None,
     ) -> Any:
         kernel, step, pads = _windows(axes, kernel_size, stride, padding, (1,), ceil_mode)[:3]
-        options = (kernel, step, pads, ceil_mode, count_include_pad, divisor_override)
-        return _formed(avg_pool_backward(grad_output, tuple(self.shape), *options, axes=axes), self, axes)
+        options = (ceil_mode, count_include_pad, divisor_override)
+        if axes == 2 and has_channels_last(self):
+            along = ((*kernel, 1), (*step, 1), (*pads, 0))
+            shape = tuple(as_volumes(self).shape)
+            return as_images(avg_pool_backward(as_volumes(grad_output), shape, *along, *options, axes=3))
+        return avg_pool_backward(grad_output, tuple(self.shape), kernel, step, pads, *options, axes=axes)
 
     route(f"aten::{name}", refusal, _FLOATS)(forward)
     route(f"aten::{name}_backward", backward_refusal, _FLOATS, group=name)(backward)
@@ -156,7 +163,9 @@ def _enter_adaptive(axes: int) -> None:
         return "" if len(output_size) == axes and min(output_size) > 0 else _REFUSED
 
     def forward(self: Any, output_size: Sequence[int]) -> Any:
-        return _formed(adaptive_avg_pool(self, tuple(output_size), axes=axes), self, axes)
+        if axes == 2 and has_channels_last(self):
+            return as_images(adaptive_avg_pool(as_volumes(self), (*output_size, self.shape[1]), axes=3))
+        return adaptive_avg_pool(self, tuple(output_size), axes=axes)
 
     def backward_refusal(grad_output: Any, self: Any) -> str:
         found = _of_tensor(self, axes) or of_floats(self, grad_output)
@@ -166,7 +175,10 @@ def _enter_adaptive(axes: int) -> None:
         return "" if fits and grad_output.numel() else "shapes that do not fit"
 
     def backward(grad_output: Any, self: Any) -> Any:
-        return _formed(adaptive_avg_pool_backward(grad_output, tuple(self.shape), axes=axes), self, axes)
+        if axes == 2 and has_channels_last(self):
+            shape = tuple(as_volumes(self).shape)
+            return as_images(adaptive_avg_pool_backward(as_volumes(grad_output), shape, axes=3))
+        return adaptive_avg_pool_backward(grad_output, tuple(self.shape), axes=axes)
 
     route(f"aten::_{name}", refusal, _FLOATS, group=name)(forward)
     route(f"aten::_{name}_backward", backward_refusal, _FLOATS, group=name)(backward)

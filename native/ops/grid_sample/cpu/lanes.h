@@ -146,6 +146,24 @@ inline void floor_row(const C* from, int64_t count, C* to) {
   for (; i < count; ++i) to[i] = floor_of(from[i]);
 }
 
+// to[i] = the integer nearest to from[i], of two the even one.
+template <typename C>
+inline void round_row(const C* from, int64_t count, C* to) {
+  int64_t i = 0;
+#if defined(__AVX2__)
+  constexpr int kNearest = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC;
+  constexpr int kCount = 32 / static_cast<int>(sizeof(C));
+  for (; i + kCount <= count; i += kCount) {
+    if constexpr (sizeof(C) == 4) {
+      _mm256_storeu_ps(to + i, _mm256_round_ps(_mm256_loadu_ps(from + i), kNearest));
+    } else {
+      _mm256_storeu_pd(to + i, _mm256_round_pd(_mm256_loadu_pd(from + i), kNearest));
+    }
+  }
+#endif
+  for (; i < count; ++i) to[i] = round_of(from[i]);
+}
+
 // to[j][i] = from[i][j] for a square of 4.
 template <typename C>
 BARACUDA_LANES void transpose4(const C* from, int64_t from_stride, C* to, int64_t to_stride) {

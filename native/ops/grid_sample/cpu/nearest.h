@@ -1,0 +1,230 @@
+// SPDX-License-Identifier: Apache-2.0
+// Nearest samples on the CPU: one tap of weight 1. The forward gathers a plane at a time, pixels found once for a block
+// of samples; the gradient to the input adds to a plane at a time, in the order of samples.
+#pragma once
+
+#include "core/cpu_convert.h"
+#include "core/cpu_parallel.h"
+#include "core/integer_math.h"
+#include "core/workspace.h"
+#include "ops/grid_sample/cpu/tiles.h"
+#include "ops/grid_sample/launch.h"
+#include "ops/grid_sample/math.h"
+
+namespace baracuda::grid_sample {
+namespace {
+
+// Samples and channels of a forward task: rows long enough for the processor to fetch what follows, pixels found once
+// for many channels.
+constexpr int64_t kNearestSamples = 512, kNearestChannels = 64;
+static_assert(kNearestSamples % kPlaced == 0);
+
+// pixels[i] = where sample i lies in a plane, or -1; `count` is any number.
+template <typename C, typename Index>
+void find_pixels(const RuledProblem& p, const C* grid, int64_t count, Index* pixels) {
+  int32_t low_x[kPlaced], low_y[kPlaced];
+  C fractions[kPlaced];
+  for (int64_t first = 0; first < count; first += kPlaced) {
+    const int64_t part = at_most(count - first, kPlaced);
+    place_axis(grid + 2 * first, part, p.input_w, p.rule, low_x, fractions);
+    place_axis(grid + 2 * first + 1, part, p.input_h, p.rule, low_y, fractions);
+    const Index width = static_cast<Index>(p.input_w);
+    for (int64_t i = 0; i < part; ++i) {
+      const Index pixel = static_cast<Index>(low_y[i]) * width + static_cast<Index>(low_x[i]);
+      pixels[first + i] = (low_x[i] < 0) | (low_y[i] < 0) ? Index(-1) : pixel;
+    }
+  }
+}
+
+// A block of samples, one image's. One without a pixel reads the first and is listed.
+struct PixelBlock {
+  int64_t count;
+  int64_t pixels[kNearestSamples];
+  int64_t lost_count;
+  int16_t lost[kNearestSamples];
+  bool missing[kNearestSamples];  // of those listed
+};
+
+template <typename C>
+void find_block(const RuledProblem& p, const C* grid, PixelBlock& block) {
+  find_pixels(p, grid, block.count, block.pixels);
+  int64_t all = 0;
+  for (int64_t i = 0; i < block.count; ++i) all |= block.pixels[i];
+  block.lost_count = 0;
+  if (all >= 0) return;
+  for (int64_t i = 0; i < block.count; ++i) {
+    if (block.pixels[i] >= 0) continue;
+    block.pixels[i] = 0;
+    block.missing[block.lost_count] = is_missing(grid[2 * i], grid[2 * i + 1], p);
+    block.lost[block.lost_count++] = static_cast<int16_t>(i);
+  }
+}
+
+template <typename T>
+void gather_plane(const PixelBlock& block, const T* plane, T* output) {
+  using C = Compute<T>;
+  for (int64_t i = 0; i < block.count; ++i) output[i] = narrow<T>(widen(plane[block.pixels[i]]) + C(0));
+  for (int64_t i = 0; i < block.lost_count; ++i) {
+    output[block.lost[i]] = narrow<T>(block.missing[i] ? canonical_nan<C>() : C(0));
+  }
+}
+
+// Of images with pixels.
+template <typename T>
+Status sample_nearest(const RuledProblem& p, const ForwardBuffers<T>& b) {
+  const int64_t sample_blocks = ceil_div(p.samples, kNearestSamples);
+  const int64_t channel_blocks = ceil_div(p.c, kNearestChannels);
+  const int64_t work = kNearestSamples * at_most(p.c, kNearestChannels);
+  parallel_for(p.n * channel_blocks * sample_blocks, grain_for(work), [&](int64_t task) {
+    const int64_t image = task / sample_blocks / channel_blocks;
+    const int64_t channel = task / sample_blocks % channel_blocks * kNearestChannels;
+    const int64_t first = task % sample_blocks * kNearestSamples;
+    const int64_t channels = at_most(p.c - channel, kNearestChannels);
+    PixelBlock block;
+    block.count = at_most(p.samples - first, kNearestSamples);
+    find_block(p, b.grid + (image * p.samples + first) * 2, block);
+    const T* planes = b.input + input_offset(p, image) + channel * p.pixels;
+    T* outputs = b.output + (image * p.c + channel) * p.samples + first;
+    for (int64_t k = 0; k < channels; ++k) gather_plane(block, planes + k * p.pixels, outputs + k * p.samples);
+  });
+  return Status::kOk;
+}
+
+// --- the gradient to the input ---------------------------------------------------------------------------------------
+
+// Planes up to this size are added to where they lie: they stay in a core's cache.
+constexpr int64_t kCachedPlaneBytes = int64_t{1} << 20;
+// Planes together at least: each has one owner.
+constexpr int64_t kFewPlanes = 16;
+// Channels that are summed together, so that the totals of long lists have a bound.
+constexpr int64_t kScatteredChannels = 512;
+// Samples of a task that places them.
+constexpr int64_t kScatteredSamples = 2048;
+
+// A contribution before which its pixel's chunk of kChunk others ends.
+struct ChunkEnd {
+  int32_t contribution;
+  int32_t before;  // the pixel's chunk end before this one, or -1
+};
+
+// What a group of images shares. The contributions are the samples with a pixel, ascending.
+struct ScatterLists {
+  WorkspaceLayout layout;
+  int64_t images;
+  int64_t most_ends;   // of an image
+  int32_t* pixels;     // [image][sample]: of each contribution
+  int32_t* samples;    // [image][sample]: likewise
+  uint32_t* counts;    // [image][pixel]: see Count
+  ChunkEnd* ends;      // [image][most_ends]
+  int32_t* lengths;    // [image][2]: contributions and chunk ends
+  void* totals;        // [image][channel][most_ends]: the pixel's sum up to a chunk end
+
+  ScatterLists(const Problem& p, int64_t element_bytes, void* workspace) {
+    images = at_most(at_least(kGroupSize / (p.samples + p.pixels), 1), p.n);
+    most_ends = p.samples / kChunk;
+    pixels = take<int32_t>(workspace, images * p.samples);
+    samples = take<int32_t>(workspace, images * p.samples);
+    counts = take<uint32_t>(workspace, images * p.pixels);
+    ends = take<ChunkEnd>(workspace, images * most_ends);
+    lengths = take<int32_t>(workspace, images * 2);
+    totals = take<char>(workspace, images * at_most(p.c, kScatteredChannels) * most_ends * element_bytes);
+  }
+
+ private:
+  template <typename U>
+  U* take(void* workspace, int64_t count) {
+    return workspace_array<U>(workspace, layout.reserve<U>(count));
+  }
+};
+
+inline bool fits_scatter(const Problem& p, int64_t element_bytes) {
+  if (p.samples > INT32_MAX || p.pixels * element_bytes > kCachedPlaneBytes) return false;
+  return at_most(at_least(kGroupSize / (p.samples + p.pixels), 1), p.n) * p.c >= kFewPlanes;
+}
+
+// A pixel's contributions since its last chunk end, in the low bits, and that end's number and 1 above.
+constexpr int kCountBits = 9;
+constexpr uint32_t kCountMask = (1u << kCountBits) - 1;
+static_assert(kChunk <= kCountMask && INT32_MAX / kChunk < (1 << (32 - kCountBits)));
+
+// Leaves out the samples without a pixel and finds where chunks end.
+inline void list_contributions(const Problem& p, const ScatterLists& s, int64_t image) {
+  int32_t* const pixels = s.pixels + image * p.samples;
+  int32_t* const samples = s.samples + image * p.samples;
+  uint32_t* const counts = s.counts + image * p.pixels;
+  ChunkEnd* const ends = s.ends + image * s.most_ends;
+  for (int64_t pixel = 0; pixel < p.pixels; ++pixel) counts[pixel] = 0;
+  int32_t count = 0, end_count = 0;
+  for (int64_t i = 0; i < p.samples; ++i) {
+    const int32_t pixel = pixels[i];
+    if (pixel < 0) continue;
+    uint32_t& own = counts[pixel];
+    if ((own & kCountMask) == kChunk) {
+      ends[end_count] = {count, static_cast<int32_t>(own >> kCountBits) - 1};
+      own = static_cast<uint32_t>(++end_count) << kCountBits;
+    }
+    ++own;
+    pixels[count] = pixel;
+    samples[count++] = static_cast<int32_t>(i);
+  }
+  s.lengths[2 * image] = count;
+  s.lengths[2 * image + 1] = end_count;
+}
+
+// The gradient to one plane; `totals` has room for the image's chunk ends.
+template <typename C>
+void add_to_plane(const Problem& p, const ScatterLists& s, int64_t image, const C* gradients, C* totals, C* plane) {
+  const int32_t* const pixels = s.pixels + image * p.samples;
+  const int32_t* const samples = s.samples + image * p.samples;
+  const ChunkEnd* const ends = s.ends + image * s.most_ends;
+  const int32_t count = s.lengths[2 * image], end_count = s.lengths[2 * image + 1];
+  for (int64_t pixel = 0; pixel < p.pixels; ++pixel) plane[pixel] = C(0);
+  int32_t i = 0;
+  for (int32_t end = 0; end <= end_count; ++end) {
+    const int32_t stop = end < end_count ? ends[end].contribution : count;
+    if (count == p.samples) {
+      for (; i < stop; ++i) plane[pixels[i]] = plane[pixels[i]] + gradients[i];
+    } else {
+      for (; i < stop; ++i) plane[pixels[i]] = plane[pixels[i]] + gradients[samples[i]];
+    }
+    if (end == end_count) break;
+    C& partial = plane[pixels[stop]];
+    totals[end] = (ends[end].before < 0 ? C(0) : totals[ends[end].before]) + partial;
+    partial = C(0);
+  }
+  // The chunks that are still open. A pixel's last end is the one that no other names.
+  const uint32_t* const counts = s.counts + image * p.pixels;
+  for (int32_t end = 0; end < end_count; ++end) {
+    const int32_t pixel = pixels[ends[end].contribution];
+    if (static_cast<int32_t>(counts[pixel] >> kCountBits) == end + 1) plane[pixel] = totals[end] + plane[pixel];
+  }
+  for (int64_t pixel = 0; pixel < p.pixels; ++pixel) plane[pixel] = narrow<C>(plane[pixel]);
+}
+
+// Of images with pixels, whose element is what they are computed in.
+template <typename C>
+void scatter_nearest(const RuledProblem& p, const BackwardBuffers<C>& b, void* workspace) {
+  const ScatterLists lists(p, sizeof(C), workspace);
+  const int64_t blocks = ceil_div(p.samples, kScatteredSamples);
+  for (int64_t first = 0; first < p.n; first += lists.images) {
+    const int64_t images = at_most(p.n - first, lists.images);
+    parallel_for(images * blocks, grain_for(4 * kScatteredSamples), [&](int64_t task) {
+      const int64_t image = task / blocks, sample = task % blocks * kScatteredSamples;
+      find_pixels(p, b.grid + ((first + image) * p.samples + sample) * 2,
+                  at_most(p.samples - sample, kScatteredSamples), lists.pixels + image * p.samples + sample);
+    });
+    parallel_for(images, grain_for(4 * p.samples), [&](int64_t image) { list_contributions(p, lists, image); });
+    for (int64_t channel = 0; channel < p.c; channel += kScatteredChannels) {
+      const int64_t channels = at_most(p.c - channel, kScatteredChannels);
+      parallel_for(images * channels, grain_for(p.samples + p.pixels), [&](int64_t task) {
+        const int64_t image = task / channels, k = task % channels;
+        const int64_t plane = (first + image) * p.c + channel + k;
+        add_to_plane(p, lists, image, b.grad_output + plane * p.samples,
+                     static_cast<C*>(lists.totals) + task * lists.most_ends, b.grad_input + plane * p.pixels);
+      });
+    }
+  }
+}
+
+}  // namespace
+}  // namespace baracuda::grid_sample

@@ -10,6 +10,7 @@
 #include "core/workspace.h"
 #include "ops/grid_sample/cpu/lanes.h"
 #include "ops/grid_sample/cpu/quads.h"
+#include "ops/grid_sample/cpu/ranges.h"
 #include "ops/grid_sample/cubic.h"
 #include "ops/grid_sample/launch.h"
 
@@ -252,8 +253,8 @@ void sum_cubic_slopes(const RuledProblem& p, const BackwardBuffers<T>& b) {
 template <typename C>
 constexpr int kCubicLanes = 64 / static_cast<int>(sizeof(C));
 
-// Ranges of rows at most, and rows of a range at least: going through the samples costs each range the same.
-constexpr int64_t kMostRanges = 16, kFewestRows = 16;
+// Rows of a range at least.
+constexpr int64_t kFewestRows = 16;
 // Pixels whose sums are one task, and samples whose gradients one task lays side by side.
 constexpr int64_t kSummedPixels = 128, kCubicSpan = 256;
 static_assert(kSummedPixels % kSquare == 0);
@@ -268,14 +269,15 @@ struct CubicLists {
   Index* starts;           // [pixel + 1]: where its contributions start
   Index* samples;          // [16 samples]: contributions by pixel, then sample, then tap
   C* weights;              // [16 samples]
-  C* gradients;            // [sample][lane]: grad_output of a block of channels
+  C* gradients;            // [sample][lane]: grad_output of a block of channels; before that, which rows samples reach
 
   CubicLists(const Problem& p, void* workspace) {
     placed = take<CubicSample<C>>(workspace, p.samples);
     starts = take<Index>(workspace, p.pixels + 1);
     samples = take<Index>(workspace, kCubicTaps * p.samples);
     weights = take<C>(workspace, kCubicTaps * p.samples);
-    gradients = take<C>(workspace, p.samples * kCubicLanes<C>);
+    const int64_t range_bytes = RowRanges<Index>::bytes(p.samples), element_bytes = sizeof(C);
+    gradients = take<C>(workspace, at_least(p.samples * kCubicLanes<C>, ceil_div(range_bytes, element_bytes)));
   }
 
  private:
@@ -291,12 +293,15 @@ inline bool fits_narrow_taps(const Problem& p) { return p.samples <= UINT32_MAX 
 // kDescends.
 template <bool kDescends, typename C, typename Visit>
 inline void visit_cubic(const CubicSample<C>& sample, const Problem& p, int64_t first, int64_t end, Visit visit) {
-  for (int k = 0; k < kCubicTaps; ++k) {
-    const int tap = kDescends ? kCubicTaps - 1 - k : k;
-    const int32_t row = sample.y.pixels[tap / kCubicSide];
-    if (row < first || row >= end || !sample.exists(tap)) continue;
-    const C weight = sample.weight(tap);
-    if (weight != C(0)) visit(sample.pixel(tap, p), weight);
+  for (int k = 0; k < kCubicSide; ++k) {
+    const int j = kDescends ? kCubicSide - 1 - k : k;
+    const int64_t row = sample.y.pixels[j];
+    if (row < first || row >= end) continue;
+    for (int l = 0; l < kCubicSide; ++l) {
+      const int i = kDescends ? kCubicSide - 1 - l : l;
+      const C weight = sample.y_weights[j] * sample.x_weights[i];
+      if (sample.x.pixels[i] >= 0 && weight != C(0)) visit(row * p.input_w + sample.x.pixels[i], weight);
+    }
   }
 }
 
@@ -306,25 +311,30 @@ void list_cubic(const RuledProblem& p, const C* grid, const CubicLists<C, Index>
     const int64_t end = at_most((span + 1) * kCubicSpan, p.samples);
     for (int64_t i = span * kCubicSpan; i < end; ++i) s.placed[i] = CubicSample<C>(grid[2 * i], grid[2 * i + 1], p);
   });
-  const int64_t rows = p.input_h, ranges = at_most(ceil_div(rows, kFewestRows), kMostRanges);
-  const auto first_row = [&](int64_t range) { return rows / ranges * range + at_most(rows % ranges, range); };
-  parallel_for(ranges, grain_for(64 * p.samples / ranges), [&](int64_t range) {
-    const int64_t first = first_row(range), end = first_row(range + 1);
+  const RowRanges<Index> ranges(p.input_h, p.samples, kFewestRows, s.gradients);
+  ranges.deal([&](int64_t i, auto visit) {
+    for (const int32_t row : s.placed[i].y.pixels) {
+      if (row >= 0) visit(row);
+    }
+  });
+  parallel_for(ranges.ranges, grain_for(64 * p.samples / ranges.ranges), [&](int64_t range) {
+    const int64_t first = ranges.first_row(range), end = ranges.end_row(range);
     for (int64_t pixel = first * p.input_w; pixel < end * p.input_w; ++pixel) s.starts[pixel] = 0;
-    for (int64_t i = 0; i < p.samples; ++i) {
-      visit_cubic<false>(s.placed[i], p, first, end, [&](int64_t pixel, C) { ++s.starts[pixel]; });
+    for (int64_t i = ranges.begin(range); i < ranges.end(range); ++i) {
+      visit_cubic<false>(s.placed[ranges.items[i]], p, first, end, [&](int64_t pixel, C) { ++s.starts[pixel]; });
     }
   });
   // Where the pixel's contributions end; placing the last ones first leaves there where they start.
   Index sum = 0;
   for (int64_t pixel = 0; pixel < p.pixels; ++pixel) s.starts[pixel] = sum += s.starts[pixel];
   s.starts[p.pixels] = sum;
-  parallel_for(ranges, grain_for(64 * p.samples / ranges), [&](int64_t range) {
-    const int64_t first = first_row(range), end = first_row(range + 1);
-    for (int64_t i = p.samples - 1; i >= 0; --i) {
+  parallel_for(ranges.ranges, grain_for(64 * p.samples / ranges.ranges), [&](int64_t range) {
+    const int64_t first = ranges.first_row(range), end = ranges.end_row(range);
+    for (int64_t k = ranges.end(range) - 1; k >= ranges.begin(range); --k) {
+      const Index i = ranges.items[k];
       visit_cubic<true>(s.placed[i], p, first, end, [&](int64_t pixel, C weight) {
         const Index place = --s.starts[pixel];
-        s.samples[place] = static_cast<Index>(i);
+        s.samples[place] = i;
         s.weights[place] = weight;
       });
     }

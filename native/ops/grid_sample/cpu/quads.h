@@ -14,9 +14,10 @@
 namespace baracuda::grid_sample {
 namespace {
 
-// Channels of a vector: of a wide block, and of a narrow one.
+// Channels of a vector: of a wide block, and of a narrow one. Planes often lie a power of two apart and compete for the
+// same few lines of the caches, which hold those of eight.
 template <typename C>
-constexpr int kQuadLanes = kRegisterBytes / static_cast<int>(sizeof(C)) > 4 ? kRegisterBytes / static_cast<int>(sizeof(C)) : 4;
+constexpr int kQuadLanes = kRegisterBytes > 32 || kRegisterBytes / sizeof(C) == 8 ? 8 : 4;
 constexpr int kFewQuadLanes = 4;
 
 // How a quad's pixels lie in a plane: four side by side, or two and two of which the second pair is `below`.
@@ -63,28 +64,11 @@ struct Quad {
   template <QuadShape kShape>
   static inline __attribute__((always_inline)) Quad load(const T* first, int64_t stride, int64_t below) {
     Quad quad;
-#if defined(__AVX512F__)
-    if constexpr (sizeof(C) == 4 && kLanes == 16) {
-      __m512 x[4];
-      for (int j = 0; j < 4; ++j) {
-        // Lane m of 128 bits is channel 4 m + j.
-        x[j] = _mm512_castps128_ps512(load_four<kShape>(first + j * stride, below));
-        x[j] = _mm512_insertf32x4(x[j], load_four<kShape>(first + (4 + j) * stride, below), 1);
-        x[j] = _mm512_insertf32x4(x[j], load_four<kShape>(first + (8 + j) * stride, below), 2);
-        x[j] = _mm512_insertf32x4(x[j], load_four<kShape>(first + (12 + j) * stride, below), 3);
-      }
-      const __m512 a = _mm512_maskz_unpacklo_ps(kAllLanes, x[0], x[1]), b = _mm512_maskz_unpackhi_ps(kAllLanes, x[0], x[1]);
-      const __m512 c = _mm512_maskz_unpacklo_ps(kAllLanes, x[2], x[3]), d = _mm512_maskz_unpackhi_ps(kAllLanes, x[2], x[3]);
-      quad.pixel[0].part[0].x = _mm512_shuffle_ps(a, c, _MM_SHUFFLE(1, 0, 1, 0));
-      quad.pixel[1].part[0].x = _mm512_shuffle_ps(a, c, _MM_SHUFFLE(3, 2, 3, 2));
-      quad.pixel[2].part[0].x = _mm512_shuffle_ps(b, d, _MM_SHUFFLE(1, 0, 1, 0));
-      quad.pixel[3].part[0].x = _mm512_shuffle_ps(b, d, _MM_SHUFFLE(3, 2, 3, 2));
-      return quad;
-    }
-#elif defined(__AVX2__)
+#if defined(__AVX2__)
     if constexpr (sizeof(C) == 4 && kLanes == 8) {
       __m256 x[4];
       for (int j = 0; j < 4; ++j) {
+        // Lane m of 128 bits is channel 4 m + j.
         x[j] = _mm256_castps128_ps256(load_four<kShape>(first + j * stride, below));
         x[j] = _mm256_insertf128_ps(x[j], load_four<kShape>(first + (4 + j) * stride, below), 1);
       }
@@ -96,8 +80,6 @@ struct Quad {
       quad.pixel[3].part[0].x = _mm256_shuffle_ps(b, d, _MM_SHUFFLE(3, 2, 3, 2));
       return quad;
     }
-#endif
-#if defined(__AVX2__)
     if constexpr (sizeof(C) == 4 && kLanes == 4) {
       __m128 x[4];
       for (int j = 0; j < 4; ++j) x[j] = load_four<kShape>(first + j * stride, below);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Nearest samples on the CPU: one tap of weight 1. The forward gathers a plane at a time, pixels found once for a block
-// of samples; the gradient to the input adds to a plane at a time, in the order of samples.
+// Nearest samples on the CPU, of images and of volumes: one tap of weight 1. The forward gathers a plane at a time,
+// pixels found once for a block of samples; the gradient to the input adds to a plane at a time, in the order of
+// samples. A family says how many pixels a plane has and where a sample's lies.
 #pragma once
 
 #include "core/cpu_convert.h"
@@ -19,22 +20,37 @@ namespace {
 constexpr int64_t kNearestSamples = 512, kNearestChannels = 64;
 static_assert(kNearestSamples % kPlaced == 0);
 
-// pixels[i] = where sample i lies in a plane, or -1; `count` is any number.
-template <typename C, typename Index>
-void find_pixels(const RuledProblem& p, const C* grid, int64_t count, Index* pixels) {
-  int32_t low_x[kPlaced], low_y[kPlaced];
-  C fractions[kPlaced];
-  for (int64_t first = 0; first < count; first += kPlaced) {
-    const int64_t part = at_most(count - first, kPlaced);
-    place_axis(grid + 2 * first, part, p.input_w, p.rule, low_x, fractions);
-    place_axis(grid + 2 * first + 1, part, p.input_h, p.rule, low_y, fractions);
+// What a family says of its planes.
+template <class Problem>
+struct Planes;
+
+template <>
+struct Planes<RuledProblem> {
+  static constexpr int kAxes = 2;
+
+  static int64_t size(const RuledProblem& p) { return p.pixels; }
+  template <typename C>
+  static bool is_missing_at(const C* coordinates, const RuledProblem& p) {
+    return is_missing(coordinates[0], coordinates[1], p);
+  }
+
+  // pixels[i] = where sample i lies in a plane, or -1; `count` is any number.
+  template <typename C, typename Index>
+  static void find_pixels(const RuledProblem& p, const C* grid, int64_t count, Index* pixels) {
+    int32_t x[kPlaced], y[kPlaced];
+    C fractions[kPlaced];
     const Index width = static_cast<Index>(p.input_w);
-    for (int64_t i = 0; i < part; ++i) {
-      const Index pixel = static_cast<Index>(low_y[i]) * width + static_cast<Index>(low_x[i]);
-      pixels[first + i] = (low_x[i] < 0) | (low_y[i] < 0) ? Index(-1) : pixel;
+    for (int64_t first = 0; first < count; first += kPlaced) {
+      const int64_t part = at_most(count - first, kPlaced);
+      place_axis(grid + 2 * first, part, 2, p.input_w, p.rule, x, fractions);
+      place_axis(grid + 2 * first + 1, part, 2, p.input_h, p.rule, y, fractions);
+      for (int64_t i = 0; i < part; ++i) {
+        const Index pixel = static_cast<Index>(y[i]) * width + static_cast<Index>(x[i]);
+        pixels[first + i] = (x[i] < 0) | (y[i] < 0) ? Index(-1) : pixel;
+      }
     }
   }
-}
+};
 
 // A block of samples, one image's. One without a pixel reads the first and is listed.
 struct PixelBlock {
@@ -45,9 +61,9 @@ struct PixelBlock {
   bool missing[kNearestSamples];  // of those listed
 };
 
-template <typename C>
-void find_block(const RuledProblem& p, const C* grid, PixelBlock& block) {
-  find_pixels(p, grid, block.count, block.pixels);
+template <class Problem, typename C>
+void find_block(const Problem& p, const C* grid, PixelBlock& block) {
+  Planes<Problem>::find_pixels(p, grid, block.count, block.pixels);
   int64_t all = 0;
   for (int64_t i = 0; i < block.count; ++i) all |= block.pixels[i];
   block.lost_count = 0;
@@ -55,7 +71,7 @@ void find_block(const RuledProblem& p, const C* grid, PixelBlock& block) {
   for (int64_t i = 0; i < block.count; ++i) {
     if (block.pixels[i] >= 0) continue;
     block.pixels[i] = 0;
-    block.missing[block.lost_count] = is_missing(grid[2 * i], grid[2 * i + 1], p);
+    block.missing[block.lost_count] = Planes<Problem>::is_missing_at(grid + i * Planes<Problem>::kAxes, p);
     block.lost[block.lost_count++] = static_cast<int16_t>(i);
   }
 }
@@ -70,8 +86,9 @@ void gather_plane(const PixelBlock& block, const T* plane, T* output) {
 }
 
 // Of images with pixels.
-template <typename T>
-Status sample_nearest(const RuledProblem& p, const ForwardBuffers<T>& b) {
+template <class Problem, class Buffers>
+Status sample_nearest(const Problem& p, const Buffers& b) {
+  using T = typename Buffers::Element;
   const int64_t sample_blocks = ceil_div(p.samples, kNearestSamples);
   const int64_t channel_blocks = ceil_div(p.c, kNearestChannels);
   const int64_t work = kNearestSamples * at_most(p.c, kNearestChannels);
@@ -82,10 +99,10 @@ Status sample_nearest(const RuledProblem& p, const ForwardBuffers<T>& b) {
     const int64_t channels = at_most(p.c - channel, kNearestChannels);
     PixelBlock block;
     block.count = at_most(p.samples - first, kNearestSamples);
-    find_block(p, b.grid + (image * p.samples + first) * 2, block);
-    const T* planes = b.input + input_offset(p, image) + channel * p.pixels;
+    find_block(p, b.grid + (image * p.samples + first) * Planes<Problem>::kAxes, block);
+    const T* planes = b.input + input_offset(p, image) + channel * Planes<Problem>::size(p);
     T* outputs = b.output + (image * p.c + channel) * p.samples + first;
-    for (int64_t k = 0; k < channels; ++k) gather_plane(block, planes + k * p.pixels, outputs + k * p.samples);
+    for (int64_t k = 0; k < channels; ++k) gather_plane(block, planes + k * Planes<Problem>::size(p), outputs + k * p.samples);
   });
   return Status::kOk;
 }
@@ -119,12 +136,13 @@ struct ScatterLists {
   int32_t* lengths;    // [image][2]: contributions and chunk ends
   void* totals;        // [image][channel][most_ends]: the pixel's sum up to a chunk end
 
+  template <class Problem>
   ScatterLists(const Problem& p, int64_t element_bytes, void* workspace) {
-    images = at_most(at_least(kGroupSize / (p.samples + p.pixels), 1), p.n);
+    images = at_most(at_least(kGroupSize / (p.samples + Planes<Problem>::size(p)), 1), p.n);
     most_ends = p.samples / kChunk;
     pixels = take<int32_t>(workspace, images * p.samples);
     samples = take<int32_t>(workspace, images * p.samples);
-    counts = take<uint32_t>(workspace, images * p.pixels);
+    counts = take<uint32_t>(workspace, images * Planes<Problem>::size(p));
     ends = take<ChunkEnd>(workspace, images * most_ends);
     lengths = take<int32_t>(workspace, images * 2);
     totals = take<char>(workspace, images * at_most(p.c, kScatteredChannels) * most_ends * element_bytes);
@@ -137,9 +155,10 @@ struct ScatterLists {
   }
 };
 
-inline bool fits_scatter(const Problem& p, int64_t element_bytes) {
-  if (p.samples > INT32_MAX || p.pixels * element_bytes > kCachedPlaneBytes) return false;
-  return at_most(at_least(kGroupSize / (p.samples + p.pixels), 1), p.n) * p.c >= kFewPlanes;
+template <class Problem>
+bool fits_scatter(const Problem& p, int64_t element_bytes) {
+  if (p.samples > INT32_MAX || Planes<Problem>::size(p) * element_bytes > kCachedPlaneBytes) return false;
+  return at_most(at_least(kGroupSize / (p.samples + Planes<Problem>::size(p)), 1), p.n) * p.c >= kFewPlanes;
 }
 
 // A pixel's contributions since its last chunk end, in the low bits, and that end's number and 1 above.
@@ -148,12 +167,13 @@ constexpr uint32_t kCountMask = (1u << kCountBits) - 1;
 static_assert(kChunk <= kCountMask && INT32_MAX / kChunk < (1 << (32 - kCountBits)));
 
 // Leaves out the samples without a pixel and finds where chunks end.
-inline void list_contributions(const Problem& p, const ScatterLists& s, int64_t image) {
+template <class Problem>
+void list_contributions(const Problem& p, const ScatterLists& s, int64_t image) {
   int32_t* const pixels = s.pixels + image * p.samples;
   int32_t* const samples = s.samples + image * p.samples;
-  uint32_t* const counts = s.counts + image * p.pixels;
+  uint32_t* const counts = s.counts + image * Planes<Problem>::size(p);
   ChunkEnd* const ends = s.ends + image * s.most_ends;
-  for (int64_t pixel = 0; pixel < p.pixels; ++pixel) counts[pixel] = 0;
+  for (int64_t pixel = 0; pixel < Planes<Problem>::size(p); ++pixel) counts[pixel] = 0;
   int32_t count = 0, end_count = 0;
   for (int64_t i = 0; i < p.samples; ++i) {
     const int32_t pixel = pixels[i];
@@ -172,13 +192,13 @@ inline void list_contributions(const Problem& p, const ScatterLists& s, int64_t 
 }
 
 // The gradient to one plane; `totals` has room for the image's chunk ends.
-template <typename C>
+template <class Problem, typename C>
 void add_to_plane(const Problem& p, const ScatterLists& s, int64_t image, const C* gradients, C* totals, C* plane) {
   const int32_t* const pixels = s.pixels + image * p.samples;
   const int32_t* const samples = s.samples + image * p.samples;
   const ChunkEnd* const ends = s.ends + image * s.most_ends;
   const int32_t count = s.lengths[2 * image], end_count = s.lengths[2 * image + 1];
-  for (int64_t pixel = 0; pixel < p.pixels; ++pixel) plane[pixel] = C(0);
+  for (int64_t pixel = 0; pixel < Planes<Problem>::size(p); ++pixel) plane[pixel] = C(0);
   int32_t i = 0;
   for (int32_t end = 0; end <= end_count; ++end) {
     const int32_t stop = end < end_count ? ends[end].contribution : count;
@@ -193,34 +213,35 @@ void add_to_plane(const Problem& p, const ScatterLists& s, int64_t image, const 
     partial = C(0);
   }
   // The chunks that are still open. A pixel's last end is the one that no other names.
-  const uint32_t* const counts = s.counts + image * p.pixels;
+  const uint32_t* const counts = s.counts + image * Planes<Problem>::size(p);
   for (int32_t end = 0; end < end_count; ++end) {
     const int32_t pixel = pixels[ends[end].contribution];
     if (static_cast<int32_t>(counts[pixel] >> kCountBits) == end + 1) plane[pixel] = totals[end] + plane[pixel];
   }
-  for (int64_t pixel = 0; pixel < p.pixels; ++pixel) plane[pixel] = narrow<C>(plane[pixel]);
+  for (int64_t pixel = 0; pixel < Planes<Problem>::size(p); ++pixel) plane[pixel] = narrow<C>(plane[pixel]);
 }
 
 // Of images with pixels, whose element is what they are computed in.
-template <typename C>
-void scatter_nearest(const RuledProblem& p, const BackwardBuffers<C>& b, void* workspace) {
+template <class Problem, class Buffers>
+void scatter_nearest(const Problem& p, const Buffers& b, void* workspace) {
+  using C = typename Buffers::Element;
   const ScatterLists lists(p, sizeof(C), workspace);
   const int64_t blocks = ceil_div(p.samples, kScatteredSamples);
   for (int64_t first = 0; first < p.n; first += lists.images) {
     const int64_t images = at_most(p.n - first, lists.images);
     parallel_for(images * blocks, grain_for(4 * kScatteredSamples), [&](int64_t task) {
       const int64_t image = task / blocks, sample = task % blocks * kScatteredSamples;
-      find_pixels(p, b.grid + ((first + image) * p.samples + sample) * 2,
+      Planes<Problem>::find_pixels(p, b.grid + ((first + image) * p.samples + sample) * Planes<Problem>::kAxes,
                   at_most(p.samples - sample, kScatteredSamples), lists.pixels + image * p.samples + sample);
     });
     parallel_for(images, grain_for(4 * p.samples), [&](int64_t image) { list_contributions(p, lists, image); });
     for (int64_t channel = 0; channel < p.c; channel += kScatteredChannels) {
       const int64_t channels = at_most(p.c - channel, kScatteredChannels);
-      parallel_for(images * channels, grain_for(p.samples + p.pixels), [&](int64_t task) {
+      parallel_for(images * channels, grain_for(p.samples + Planes<Problem>::size(p)), [&](int64_t task) {
         const int64_t image = task / channels, k = task % channels;
         const int64_t plane = (first + image) * p.c + channel + k;
         add_to_plane(p, lists, image, b.grad_output + plane * p.samples,
-                     static_cast<C*>(lists.totals) + task * lists.most_ends, b.grad_input + plane * p.pixels);
+                     static_cast<C*>(lists.totals) + task * lists.most_ends, b.grad_input + plane * Planes<Problem>::size(p));
       });
     }
   }

@@ -70,10 +70,13 @@ struct CubicBlock {
   }
 };
 
+template <typename C>
+using CubicWeights = C[kCubicTaps][kCubicSamples<C>];
+
 // What the taps of a block weigh, products of one weight per axis: of_y(fraction) and of_x(fraction) give four each.
 // Samples with a weight of 0 are whole no longer.
 template <typename C, typename OfY, typename OfX>
-inline void weigh_cubic(CubicBlock<C>& block, OfY of_y, OfX of_x, C (&weights)[kCubicTaps][kCubicSamples<C>]) {
+inline void weigh_cubic(CubicBlock<C>& block, OfY of_y, OfX of_x, CubicWeights<C>& weights) {
   for (int64_t i = 0; i < block.count; ++i) {
     C by_y[kCubicSide], by_x[kCubicSide];
     of_y(block.y.fraction[i], by_y);
@@ -116,8 +119,8 @@ struct CubicList {
 // The samples of kLanes channels; `planes` and `outputs` are the first one's.
 template <int kLanes, typename T>
 __attribute__((noinline)) void sample_cubic_planes(const Problem& p, const CubicBlock<Compute<T>>& block,
-                         const Compute<T> (&weights)[kCubicTaps][kCubicSamples<Compute<T>>], const CubicList<Compute<T>>* lists,
-                         const T* planes, T* outputs) {
+                                                   const CubicWeights<Compute<T>>& weights,
+                                                   const CubicList<Compute<T>>* lists, const T* planes, T* outputs) {
   using C = Compute<T>;
   using Vector = Lanes<C, kLanes>;
   alignas(64) C sums[kCubicSamples<C>][kLanes];
@@ -147,7 +150,7 @@ Status sample_cubic(const RuledProblem& p, const ForwardBuffers<T>& b) {
     const int64_t channel = task / blocks % channel_blocks * kCubicChannels, first = task % blocks * kCubicSamples<C>;
     const C* const grid = b.grid + (image * p.samples + first) * 2;
     CubicBlock<C> block(p, grid, at_most(p.samples - first, kCubicSamples<C>));
-    C weights[kCubicTaps][kCubicSamples<C>];
+    CubicWeights<C> weights;
     weigh_cubic(block, cubic_weights<C>, cubic_weights<C>, weights);
     CubicList<C> lists[kCubicSamples<C>];  // of those that are not whole
     for (int64_t i = 0; i < block.count; ++i) {
@@ -166,7 +169,7 @@ Status sample_cubic(const RuledProblem& p, const ForwardBuffers<T>& b) {
 // What the whole samples of a block sum: chunks of channels, and the chunks before.
 template <typename C>
 struct CubicSlopeSums {
-  C weights[2][kCubicTaps][kCubicSamples<C>];
+  CubicWeights<C> weights[2];
   C partials[2][kCubicSamples<C>] = {}, totals[2][kCubicSamples<C>] = {};
 
   void close_chunk() {
@@ -181,8 +184,8 @@ struct CubicSlopeSums {
 
 // Adds kLanes channels; `planes` and `gradients` are the first one's.
 template <int kLanes, typename T>
-__attribute__((noinline)) void add_cubic_slopes(const Problem& p, const CubicBlock<Compute<T>>& block, const T* planes, const T* gradients,
-                      CubicSlopeSums<Compute<T>>& sums) {
+__attribute__((noinline)) void add_cubic_slopes(const Problem& p, const CubicBlock<Compute<T>>& block, const T* planes,
+                                                const T* gradients, CubicSlopeSums<Compute<T>>& sums) {
   using C = Compute<T>;
   using Vector = Lanes<C, kLanes>;
   alignas(64) C slopes[2][kCubicSamples<C>][kLanes];

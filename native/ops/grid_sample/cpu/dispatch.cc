@@ -4,7 +4,8 @@
 //
 //   forward path        calls                                                  code
 //   cubic samples       mode bicubic                                           cubic.h
-//   nearest samples     mode nearest, images with pixels                       nearest.h
+//   nearest samples     mode nearest; 31 bits count an image's pixels, one or     nearest.h
+//                       more
 //   samples             all                                                    samples.h
 //
 //   backward path       calls                                                  code
@@ -49,7 +50,7 @@ template <typename T>
 struct NearestSamplesPath {
   static const char* name() { return "nearest samples"; }
   const Request<RuledProblem, ForwardBuffers<T>>& call;
-  bool can() const { return call.p.rule.mode == Mode::kNearest && call.p.pixels > 0; }
+  bool can() const { return call.p.rule.mode == Mode::kNearest && fits_gather(call.p.pixels); }
   Status enqueue() const { return sample_nearest(call.p, call.b); }
 };
 

@@ -15,10 +15,9 @@
 namespace baracuda::grid_sample {
 namespace {
 
-// Samples and channels of a forward task: rows long enough for the processor to fetch what follows, pixels found once
-// for many channels.
-constexpr int64_t kNearestSamples = 512, kNearestChannels = 64;
-static_assert(kNearestSamples % kPlaced == 0);
+// Samples and channels of a forward task: so many that scattered samples find most of a plane's lines in the cache, and
+// that pixels are found once for many channels.
+constexpr int64_t kNearestSamples = 2048, kNearestChannels = 32;
 
 // What a family says of its planes.
 template <class Problem>
@@ -29,50 +28,58 @@ struct Planes<RuledProblem> {
   static constexpr int kAxes = 2;
 
   static int64_t size(const RuledProblem& p) { return p.pixels; }
+  // Images that share the backward's scratch.
+  static int64_t group(const RuledProblem& p) {
+    return at_most(at_least(kGroupSize / (p.samples + p.pixels), 1), p.n);
+  }
   template <typename C>
   static bool is_missing_at(const C* coordinates, const RuledProblem& p) {
     return is_missing(coordinates[0], coordinates[1], p);
   }
 
-  // pixels[i] = where sample i lies in a plane, or -1; `count` is any number.
-  template <typename C, typename Index>
-  static void find_pixels(const RuledProblem& p, const C* grid, int64_t count, Index* pixels) {
+  // pixels[i] = where sample i lies in a plane, which 31 bits count, or -1; `count` is any number.
+  template <typename C>
+  static void find_pixels(const RuledProblem& p, const C* grid, int64_t count, int32_t* pixels) {
     int32_t x[kPlaced], y[kPlaced];
     C fractions[kPlaced];
-    const Index width = static_cast<Index>(p.input_w);
     for (int64_t first = 0; first < count; first += kPlaced) {
       const int64_t part = at_most(count - first, kPlaced);
       place_axis(grid + 2 * first, part, 2, p.input_w, p.rule, x, fractions);
       place_axis(grid + 2 * first + 1, part, 2, p.input_h, p.rule, y, fractions);
       for (int64_t i = 0; i < part; ++i) {
-        const Index pixel = static_cast<Index>(y[i]) * width + static_cast<Index>(x[i]);
-        pixels[first + i] = (x[i] < 0) | (y[i] < 0) ? Index(-1) : pixel;
+        const int32_t row = y[i] < 0 ? 0 : y[i];  // a product of what lies outside may not fit
+        pixels[first + i] = (x[i] < 0) | (y[i] < 0) ? -1 : row * p.input_w + x[i];
       }
     }
   }
 };
 
-// A block of samples, one image's. One without a pixel reads the first and is listed.
+// A block of samples, one image's. Those without a pixel are lost: they read the first one and are written again.
 struct PixelBlock {
+  static constexpr int64_t kBits = 64;
   int64_t count;
-  int64_t pixels[kNearestSamples];
-  int64_t lost_count;
-  int16_t lost[kNearestSamples];
-  bool missing[kNearestSamples];  // of those listed
+  bool has_lost;
+  int32_t pixels[kNearestSamples];
+  uint64_t lost[kNearestSamples / kBits], missing[kNearestSamples / kBits];  // bits, from the lowest
 };
 
 template <class Problem, typename C>
 void find_block(const Problem& p, const C* grid, PixelBlock& block) {
   Planes<Problem>::find_pixels(p, grid, block.count, block.pixels);
-  int64_t all = 0;
+  int32_t all = 0;
   for (int64_t i = 0; i < block.count; ++i) all |= block.pixels[i];
-  block.lost_count = 0;
-  if (all >= 0) return;
+  block.has_lost = all < 0;
+  if (!block.has_lost) return;
+  for (uint64_t& bits : block.lost) bits = 0;
+  for (uint64_t& bits : block.missing) bits = 0;
   for (int64_t i = 0; i < block.count; ++i) {
     if (block.pixels[i] >= 0) continue;
     block.pixels[i] = 0;
-    block.missing[block.lost_count] = Planes<Problem>::is_missing_at(grid + i * Planes<Problem>::kAxes, p);
-    block.lost[block.lost_count++] = static_cast<int16_t>(i);
+    const uint64_t bit = uint64_t{1} << (i % PixelBlock::kBits);
+    block.lost[i / PixelBlock::kBits] |= bit;
+    if (Planes<Problem>::is_missing_at(grid + i * Planes<Problem>::kAxes, p)) {
+      block.missing[i / PixelBlock::kBits] |= bit;
+    }
   }
 }
 
@@ -80,12 +87,19 @@ template <typename T>
 void gather_plane(const PixelBlock& block, const T* plane, T* output) {
   using C = Compute<T>;
   for (int64_t i = 0; i < block.count; ++i) output[i] = narrow<T>(widen(plane[block.pixels[i]]) + C(0));
-  for (int64_t i = 0; i < block.lost_count; ++i) {
-    output[block.lost[i]] = narrow<T>(block.missing[i] ? canonical_nan<C>() : C(0));
+  if (!block.has_lost) return;
+  for (int64_t first = 0; first < block.count; first += PixelBlock::kBits) {
+    const uint64_t missing = block.missing[first / PixelBlock::kBits];
+    for (uint64_t lost = block.lost[first / PixelBlock::kBits]; lost != 0; lost &= lost - 1) {
+      const int bit = __builtin_ctzll(lost);
+      output[first + bit] = narrow<T>((missing >> bit & 1) != 0 ? canonical_nan<C>() : C(0));
+    }
   }
 }
 
-// Of images with pixels.
+inline bool fits_gather(int64_t pixels) { return pixels > 0 && pixels <= INT32_MAX; }
+
+// Of planes that fits_gather() lets through.
 template <class Problem, class Buffers>
 Status sample_nearest(const Problem& p, const Buffers& b) {
   using T = typename Buffers::Element;
@@ -102,7 +116,9 @@ Status sample_nearest(const Problem& p, const Buffers& b) {
     find_block(p, b.grid + (image * p.samples + first) * Planes<Problem>::kAxes, block);
     const T* planes = b.input + input_offset(p, image) + channel * Planes<Problem>::size(p);
     T* outputs = b.output + (image * p.c + channel) * p.samples + first;
-    for (int64_t k = 0; k < channels; ++k) gather_plane(block, planes + k * Planes<Problem>::size(p), outputs + k * p.samples);
+    for (int64_t k = 0; k < channels; ++k) {
+      gather_plane(block, planes + k * Planes<Problem>::size(p), outputs + k * p.samples);
+    }
   });
   return Status::kOk;
 }
@@ -128,17 +144,17 @@ struct ChunkEnd {
 struct ScatterLists {
   WorkspaceLayout layout;
   int64_t images;
-  int64_t most_ends;   // of an image
-  int32_t* pixels;     // [image][sample]: of each contribution
-  int32_t* samples;    // [image][sample]: likewise
-  uint32_t* counts;    // [image][pixel]: see Count
-  ChunkEnd* ends;      // [image][most_ends]
-  int32_t* lengths;    // [image][2]: contributions and chunk ends
-  void* totals;        // [image][channel][most_ends]: the pixel's sum up to a chunk end
+  int64_t most_ends;  // of an image
+  int32_t* pixels;    // [image][sample]: of each contribution
+  int32_t* samples;   // [image][sample]: likewise
+  uint32_t* counts;   // [image][pixel]: see kCountBits
+  ChunkEnd* ends;     // [image][most_ends]
+  int32_t* lengths;   // [image][2]: contributions and chunk ends
+  void* totals;       // [image][channel][most_ends]: the pixel's sum up to a chunk end
 
   template <class Problem>
   ScatterLists(const Problem& p, int64_t element_bytes, void* workspace) {
-    images = at_most(at_least(kGroupSize / (p.samples + Planes<Problem>::size(p)), 1), p.n);
+    images = Planes<Problem>::group(p);
     most_ends = p.samples / kChunk;
     pixels = take<int32_t>(workspace, images * p.samples);
     samples = take<int32_t>(workspace, images * p.samples);
@@ -158,10 +174,10 @@ struct ScatterLists {
 template <class Problem>
 bool fits_scatter(const Problem& p, int64_t element_bytes) {
   if (p.samples > INT32_MAX || Planes<Problem>::size(p) * element_bytes > kCachedPlaneBytes) return false;
-  return at_most(at_least(kGroupSize / (p.samples + Planes<Problem>::size(p)), 1), p.n) * p.c >= kFewPlanes;
+  return Planes<Problem>::group(p) * p.c >= kFewPlanes;
 }
 
-// A pixel's contributions since its last chunk end, in the low bits, and that end's number and 1 above.
+// A count is a pixel's contributions since its last chunk end, in the low bits, and that end's number and 1 above.
 constexpr int kCountBits = 9;
 constexpr uint32_t kCountMask = (1u << kCountBits) - 1;
 static_assert(kChunk <= kCountMask && INT32_MAX / kChunk < (1 << (32 - kCountBits)));
@@ -241,7 +257,8 @@ void scatter_nearest(const Problem& p, const Buffers& b, void* workspace) {
         const int64_t image = task / channels, k = task % channels;
         const int64_t plane = (first + image) * p.c + channel + k;
         add_to_plane(p, lists, image, b.grad_output + plane * p.samples,
-                     static_cast<C*>(lists.totals) + task * lists.most_ends, b.grad_input + plane * Planes<Problem>::size(p));
+                     static_cast<C*>(lists.totals) + task * lists.most_ends,
+                     b.grad_input + plane * Planes<Problem>::size(p));
       });
     }
   }

@@ -100,8 +100,8 @@ struct Quad {
   }
 };
 
-// Calls visit(lanes, channel) for blocks of channels [0, count), where `lanes` is the block's number as a constant: wide
-// ones, then narrow ones, then single channels. A block begins at a multiple of its own number.
+// Calls visit(lanes, channel) for blocks of the channels [0, count), where `lanes` is the number of a block's as a
+// constant: wide ones, then narrow ones, then single channels. A block begins at a multiple of its number.
 template <typename C, typename Visit>
 inline void visit_channel_blocks(int64_t count, Visit visit) {
   int64_t k = 0;

@@ -19,13 +19,14 @@ constexpr int64_t kRangedSamples = 1024;
 template <typename Index>
 struct RowRanges {
   int64_t rows, samples;
-  int shift;            // a range has 2^shift rows, the last perhaps fewer
+  int shift;  // a range has 2^shift rows, the last perhaps fewer
   int64_t ranges, blocks;
-  Index* counts;        // [block][range]: items, then where the block's items of the range start
-  Index* items;         // [kRangesOfSample samples]
+  Index* counts;  // [block][range]: items, then where the block's items of the range start, then where they end
+  Index* items;   // [kRangesOfSample samples]
 
   // A range has `fewest` rows at least, a power of two.
-  RowRanges(int64_t all_rows, int64_t all_samples, int64_t fewest, void* memory) : rows(all_rows), samples(all_samples) {
+  RowRanges(int64_t all_rows, int64_t all_samples, int64_t fewest, void* memory)
+      : rows(all_rows), samples(all_samples) {
     shift = 0;
     while ((int64_t{1} << shift) < fewest || ceil_div(rows, int64_t{1} << shift) > kMostRanges) ++shift;
     ranges = ceil_div(rows, int64_t{1} << shift);
@@ -41,12 +42,11 @@ struct RowRanges {
 
   int64_t first_row(int64_t range) const { return range << shift; }
   int64_t end_row(int64_t range) const { return at_most((range + 1) << shift, rows); }
-  // A range's items are [begin, end), once they are dealt; then a block's start is where the next block's was.
+  // A range's items are [begin, end), once they are dealt.
   int64_t begin(int64_t range) const { return range == 0 ? 0 : counts[(blocks - 1) * ranges + range - 1]; }
   int64_t end(int64_t range) const { return counts[(blocks - 1) * ranges + range]; }
 
-  // `visit_rows(i, visit)` calls visit(row) for the rows of sample i that have taps; rows of a range that follow each
-  // other make one item.
+  // `visit_rows(i, visit)` calls visit(row) for the rows of sample i that have taps; those of one range make one item.
   template <typename VisitRows>
   void deal(VisitRows visit_rows) const {
     const auto visit_ranges = [&](int64_t i, auto visit) {

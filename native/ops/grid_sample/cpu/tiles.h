@@ -119,7 +119,8 @@ constexpr int64_t kPlaced = 128;
 
 // Moves positions as `rule` wants it: what source_of() does with each, by selections instead of branches.
 template <typename C>
-void pad_positions(const C* coordinates, int64_t count, int64_t stride, int32_t extent, const Rule& rule, C* positions) {
+void pad_positions(const C* coordinates, int64_t count, int64_t stride, int32_t extent, const Rule& rule,
+                   C* positions) {
   const C last = static_cast<C>(extent - 1);
   if (rule.padding == Padding::kReflection) {
     const C edge = rule.aligns_corners ? C(0) : C(-0.5);

@@ -2,7 +2,8 @@
 // grid_sample_3d on the CPU: which path a call takes. Compiled once per instruction set.
 //
 //   forward path      calls                                                code
-//   nearest samples   mode nearest, volumes with voxels                    nearest.h
+//   nearest samples   mode nearest; 31 bits count a volume's voxels, one   nearest.h
+//                     or more
 //   samples           all                                                  samples.h
 //
 //   backward path     calls                                                code
@@ -32,7 +33,7 @@ template <typename T>
 struct NearestSamplesPath {
   static const char* name() { return "nearest samples"; }
   const Request<Problem, ForwardBuffers<T>>& call;
-  bool can() const { return call.p.rule.mode == Mode::kNearest && call.p.voxels > 0; }
+  bool can() const { return call.p.rule.mode == Mode::kNearest && grid_sample::fits_gather(call.p.voxels); }
   Status enqueue() const { return grid_sample::sample_nearest(call.p, call.b); }
 };
 

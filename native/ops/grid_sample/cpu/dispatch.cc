@@ -4,6 +4,8 @@
 //
 //   forward path        calls                                                  code
 //   cubic samples       mode bicubic                                           cubic.h
+//   nearest samples     mode nearest; 31 bits count an image's pixels, one or     nearest.h
+//                       more
 //   samples             all                                                    samples.h
 //
 //   backward path       calls                                                  code
@@ -12,10 +14,14 @@
 //   cubic lists         mode bicubic; 32 bits count an image's taps            cubic.h
 //   long cubic lists    mode bicubic                                           cubic.h
 //   slopes              the gradient to the grid alone                         slopes.h
+//   planes              mode nearest, 32-bit or 64-bit elements, planes        nearest.h
+//                       that a cache holds and enough of them
 //   narrow tiles        at most four channels; 32 bits count an image's taps   gradients.h, tiles.h
 //   tiles               32 bits count an image's taps                          gradients.h, tiles.h
 //   long narrow tiles   at most four channels                                  gradients.h, tiles.h
 //   long tiles          all                                                    gradients.h, tiles.h
+#include <type_traits>
+
 #include "core/checked.h"
 #include "core/cpu_launch.h"
 #include "core/cpu_parallel.h"
@@ -23,6 +29,7 @@
 #include "core/paths.h"
 #include "ops/grid_sample/cpu/cubic.h"
 #include "ops/grid_sample/cpu/gradients.h"
+#include "ops/grid_sample/cpu/nearest.h"
 #include "ops/grid_sample/cpu/samples.h"
 #include "ops/grid_sample/cpu/slopes.h"
 #include "ops/grid_sample/cpu/tiles.h"
@@ -40,6 +47,14 @@ struct CubicSamplesPath {
 };
 
 template <typename T>
+struct NearestSamplesPath {
+  static const char* name() { return "nearest samples"; }
+  const Request<RuledProblem, ForwardBuffers<T>>& call;
+  bool can() const { return call.p.rule.mode == Mode::kNearest && fits_gather(call.p.pixels); }
+  Status enqueue() const { return sample_nearest(call.p, call.b); }
+};
+
+template <typename T>
 struct SamplesPath {
   static const char* name() { return "samples"; }
   const Request<RuledProblem, ForwardBuffers<T>>& call;
@@ -48,7 +63,8 @@ struct SamplesPath {
 
 template <typename T>
 Status run(const RuledProblem& p, const ForwardBuffers<T>& b, void*) {
-  return Paths<CubicSamplesPath<T>, SamplesPath<T>>::enqueue(Request<RuledProblem, ForwardBuffers<T>>{p, b, nullptr});
+  return Paths<CubicSamplesPath<T>, NearestSamplesPath<T>, SamplesPath<T>>::enqueue(
+      Request<RuledProblem, ForwardBuffers<T>>{p, b, nullptr});
 }
 
 template <typename T>
@@ -153,6 +169,20 @@ struct SlopesPath {
   Status enqueue() const { return sum_slopes(call.p, call.b); }
 };
 
+template <typename T>
+struct PlanesPath {
+  static const char* name() { return "planes"; }
+  const BackwardRequest<T>& call;
+  bool can() const {
+    return std::is_same_v<T, Compute<T>> && call.p.rule.mode == Mode::kNearest && fits_scatter(call.p, sizeof(T));
+  }
+  size_t bytes() const { return ScatterLists(call.p, sizeof(T), nullptr).layout.bytes(); }
+  Status enqueue() const {
+    if constexpr (std::is_same_v<T, Compute<T>>) scatter_nearest(call.p, call.b, call.workspace);
+    return write_zeros(call.b.grad_grid, call.p.has_grad_grid() ? call.p.grid_numel : 0);
+  }
+};
+
 // Tiles of so many lanes, whose samples an Index counts.
 template <typename T, typename Index, int kLanes>
 struct LanesPath {
@@ -193,7 +223,7 @@ struct LongPath : LanesPath<T, int64_t, kWideLanes<Compute<T>>> {
 
 template <typename T>
 using BackwardPaths = Paths<ZerosPath<T>, CubicSlopesPath<T>, CubicListsPath<T>, LongCubicListsPath<T>, SlopesPath<T>,
-                            NarrowPath<T>, TilesPath<T>, LongNarrowPath<T>, LongPath<T>>;
+                            PlanesPath<T>, NarrowPath<T>, TilesPath<T>, LongNarrowPath<T>, LongPath<T>>;
 
 template <typename T>
 Status run(const RuledProblem& p, const BackwardBuffers<T>& b, void* workspace) {

@@ -73,6 +73,7 @@ struct Register {
 
 #if defined(__AVX2__) && defined(__FMA__)
 BARACUDA_REGISTER(float, 4, __m128, _mm_, ps, _mm_blendv_ps(x, nan, _mm_cmpunord_ps(x, x)))
+BARACUDA_REGISTER(float, 8, __m256, _mm256_, ps, _mm256_blendv_ps(x, nan, _mm256_cmp_ps(x, x, _CMP_UNORD_Q)))
 BARACUDA_REGISTER(double, 4, __m256d, _mm256_, pd, _mm256_blendv_pd(x, nan, _mm256_cmp_pd(x, x, _CMP_UNORD_Q)))
 #endif
 #if defined(__AVX512F__)
@@ -82,7 +83,6 @@ BARACUDA_REGISTER(double, 8, __m512d, _mm512_, pd,
                   _mm512_mask_mov_pd(x, _mm512_cmp_pd_mask(x, x, _CMP_UNORD_Q), nan))
 constexpr int kRegisterBytes = 64;
 #elif defined(__AVX2__) && defined(__FMA__)
-BARACUDA_REGISTER(float, 8, __m256, _mm256_, ps, _mm256_blendv_ps(x, nan, _mm256_cmp_ps(x, x, _CMP_UNORD_Q)))
 constexpr int kRegisterBytes = 32;
 #else
 constexpr int kRegisterBytes = 16;
@@ -144,6 +144,24 @@ inline void floor_row(const C* from, int64_t count, C* to) {
   }
 #endif
   for (; i < count; ++i) to[i] = floor_of(from[i]);
+}
+
+// to[i] = the integer nearest to from[i], of two the even one.
+template <typename C>
+inline void round_row(const C* from, int64_t count, C* to) {
+  int64_t i = 0;
+#if defined(__AVX2__)
+  constexpr int kNearest = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC;
+  constexpr int kCount = 32 / static_cast<int>(sizeof(C));
+  for (; i + kCount <= count; i += kCount) {
+    if constexpr (sizeof(C) == 4) {
+      _mm256_storeu_ps(to + i, _mm256_round_ps(_mm256_loadu_ps(from + i), kNearest));
+    } else {
+      _mm256_storeu_pd(to + i, _mm256_round_pd(_mm256_loadu_pd(from + i), kNearest));
+    }
+  }
+#endif
+  for (; i < count; ++i) to[i] = round_of(from[i]);
 }
 
 // to[j][i] = from[i][j] for a square of 4.

@@ -30,8 +30,8 @@ template <typename C>
 void weigh(const RuledProblem& p, const C* grid, SampleBlock<C>& block) {
   int32_t low_x[kPlaced], low_y[kPlaced];
   C fraction_x[kPlaced], fraction_y[kPlaced];
-  place_axis(grid, block.count, p.input_w, p.rule, low_x, fraction_x);
-  place_axis(grid + 1, block.count, p.input_h, p.rule, low_y, fraction_y);
+  place_axis(grid, block.count, 2, p.input_w, p.rule, low_x, fraction_x);
+  place_axis(grid + 1, block.count, 2, p.input_h, p.rule, low_y, fraction_y);
   for (int64_t i = 0; i < block.count; ++i) {
     block.at[i] = static_cast<int64_t>(low_y[i]) * p.input_w + low_x[i];
     block.taps[i] = value_taps(Position<C>{{low_x[i], fraction_x[i]}, {low_y[i], fraction_y[i]}}, p);

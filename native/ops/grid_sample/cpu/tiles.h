@@ -117,24 +117,70 @@ struct Storage {
 // Samples placed at a time, so that each step is a loop that compilers vectorise.
 constexpr int64_t kPlaced = 128;
 
-// One axis of `count` samples; `coordinates` is the first one's, two elements apart.
+// Moves positions as `rule` wants it: what source_of() does with each, by selections instead of branches.
 template <typename C>
-void place_axis(const C* coordinates, int64_t count, int32_t extent, const Rule& rule, int32_t* lows, C* fractions) {
-  if (!rule.is_plain()) {
+void pad_positions(const C* coordinates, int64_t count, int64_t stride, int32_t extent, const Rule& rule,
+                   C* positions) {
+  const C last = static_cast<C>(extent - 1);
+  if (rule.padding == Padding::kReflection) {
+    const C edge = rule.aligns_corners ? C(0) : C(-0.5);
+    const C span = static_cast<C>(rule.aligns_corners ? extent - 1 : extent), period = span * C(2);
+    int near = 1;
     for (int64_t i = 0; i < count; ++i) {
-      const AxisPosition<C> at = locate(coordinates[2 * i], extent, rule);
-      lows[i] = at.low;
-      fractions[i] = at.fraction;
+      const C distance = positions[i] - edge;
+      near &= (distance < period) & (-distance < period);
+    }
+    if (near == 0) {  // a remainder is wanted, or a coordinate is missing
+      for (int64_t i = 0; i < count; ++i) positions[i] = source_of(coordinates[i * stride], extent, rule).position;
+      return;
+    }
+    for (int64_t i = 0; i < count; ++i) {
+      const C signed_distance = positions[i] - edge;
+      const C distance = signed_distance < C(0) ? -signed_distance : signed_distance;
+      const C mirrored = distance < span ? distance : period - distance;
+      const C position = mirrored + edge;
+      const C above = position > C(0) ? position : C(0);
+      positions[i] = above >= last ? last : above;
     }
     return;
   }
+  for (int64_t i = 0; i < count; ++i) {
+    const C coordinate = coordinates[i * stride];
+    const C above = positions[i] > C(0) ? positions[i] : C(0);
+    const C clipped = above >= last ? last : above;
+    positions[i] = coordinate == coordinate ? clipped : canonical_nan<C>();
+  }
+}
+
+// One axis of `count` samples, kPlaced at most; `coordinates` is the first one's, `stride` elements apart. What
+// locate() does with each.
+template <typename C>
+void place_axis(const C* coordinates, int64_t count, int64_t stride, int32_t extent, const Rule& rule, int32_t* lows,
+                C* fractions) {
   C positions[kPlaced], floors[kPlaced];
-  for (int64_t i = 0; i < count; ++i) positions[i] = position_of(coordinates[2 * i], extent);
-  floor_row(positions, count, floors);
+  for (int64_t i = 0; i < count; ++i) positions[i] = position_of(coordinates[i * stride], extent, rule);
+  if (rule.padding != Padding::kZeros) pad_positions(coordinates, count, stride, extent, rule, positions);
+  const bool is_nearest = rule.mode == Mode::kNearest, is_padded = rule.padding != Padding::kZeros;
+  if (is_nearest) {
+    round_row(positions, count, floors);
+  } else {
+    floor_row(positions, count, floors);
+  }
   for (int64_t i = 0; i < count; ++i) {
     const AxisPosition<C> at = place(positions[i], floors[i], extent);
     lows[i] = at.low;
     fractions[i] = at.fraction;
+  }
+  // The last pixel's number as C may round up.
+  const C last = static_cast<C>(extent - 1);
+  for (int64_t i = 0; i < count && is_padded; ++i) {
+    const bool is_last = floors[i] >= last;
+    lows[i] = is_last ? extent - 1 : lows[i];
+    fractions[i] = is_last ? C(0) : fractions[i];
+  }
+  for (int64_t i = 0; i < count && is_nearest; ++i) {
+    lows[i] = lows[i] < 0 ? kOutside : lows[i];
+    fractions[i] = C(0);
   }
 }
 
@@ -161,8 +207,8 @@ void place_block(const RuledProblem& p, const Partition& cut, const C* grid, int
                  const TileStorage<C, Index>& s, Index* counts, C* grad_grid) {
   for (int64_t i = first; i < end; i += kPlaced) {
     const int64_t count = at_most(end - i, kPlaced);
-    place_axis(grid + 2 * i, count, p.input_w, p.rule, s.low_x + i, s.fraction_x + i);
-    place_axis(grid + 2 * i + 1, count, p.input_h, p.rule, s.low_y + i, s.fraction_y + i);
+    place_axis(grid + 2 * i, count, 2, p.input_w, p.rule, s.low_x + i, s.fraction_x + i);
+    place_axis(grid + 2 * i + 1, count, 2, p.input_h, p.rule, s.low_y + i, s.fraction_y + i);
   }
   for (int64_t tile = 0; tile < cut.tiles; ++tile) counts[tile] = 0;
   // Neighbours mostly share a tile: its count stays in a register.

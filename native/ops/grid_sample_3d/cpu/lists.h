@@ -12,6 +12,7 @@
 #include "core/integer_math.h"
 #include "core/workspace.h"
 #include "ops/grid_sample/cpu/lanes.h"
+#include "ops/grid_sample/cpu/ranges.h"
 #include "ops/grid_sample_3d/launch.h"
 #include "ops/grid_sample_3d/math.h"
 
@@ -21,14 +22,15 @@ namespace {
 using grid_sample::interleave_run;
 using grid_sample::kSquare;
 using grid_sample::Lanes;
+using grid_sample::RowRanges;
 using grid_sample::separate;
 
 // Channels that lie side by side in scratch: one cache line.
 template <typename C>
 constexpr int kLanes = 64 / static_cast<int>(sizeof(C));
 
-// Ranges of rows at most, and rows of a range at least: going through the samples costs each range the same.
-constexpr int64_t kMostRanges = 16, kFewestRows = 64;
+// Rows of a range at least.
+constexpr int64_t kFewestRows = 64;
 // Voxels whose sums are one task, samples whose gradients one task lays side by side, and samples that one task places.
 constexpr int64_t kSummedVoxels = 256, kSpan = 256, kPlacedSamples = 1024;
 static_assert(kSummedVoxels % kSquare == 0);
@@ -43,14 +45,15 @@ struct Lists {
   Index* starts;           // [voxel + 1]: where its contributions start
   Index* samples;          // [8 samples]: contributions by voxel, then sample
   C* weights;              // [8 samples]
-  C* gradients;            // [sample][lane]: grad_output of a block of channels
+  C* gradients;            // [sample][lane]: grad_output of a block of channels; before that, which rows samples reach
 
   Lists(const Problem& p, void* workspace) {
     positions = take<Position<C>>(workspace, p.samples);
     starts = take<Index>(workspace, p.voxels + 1);
     samples = take<Index>(workspace, kTaps * p.samples);
     weights = take<C>(workspace, kTaps * p.samples);
-    gradients = take<C>(workspace, p.samples * kLanes<C>);
+    const int64_t range_bytes = RowRanges<Index>::bytes(p.samples), element_bytes = sizeof(C);
+    gradients = take<C>(workspace, at_least(p.samples * kLanes<C>, ceil_div(range_bytes, element_bytes)));
   }
 
  private:
@@ -90,26 +93,39 @@ void make_lists(const Problem& p, const C* grid, const Lists<C, Index>& s) {
     const int64_t end = at_most((block + 1) * kPlacedSamples, p.samples);
     for (int64_t i = block * kPlacedSamples; i < end; ++i) s.positions[i] = locate_sample(grid + kAxes * i, p);
   });
-  const int64_t rows = int64_t{p.input_d} * p.input_h;
-  const int64_t ranges = at_most(ceil_div(rows, kFewestRows), kMostRanges);
-  const auto first_row = [&](int64_t range) { return rows / ranges * range + at_most(rows % ranges, range); };
-  parallel_for(ranges, grain_for(16 * p.samples / ranges), [&](int64_t range) {
-    const int64_t first = first_row(range), end = first_row(range + 1);
+  const RowRanges<Index> ranges(int64_t{p.input_d} * p.input_h, p.samples, kFewestRows, s.gradients);
+  ranges.deal([&](int64_t i, auto visit) {
+    const Position<C>& at = s.positions[i];
+    if (at.is_outside()) return;
+    const int64_t row = static_cast<int64_t>(at.z.low) * p.input_h + at.y.low;
+    const bool upper = at.y.low >= 0, lower = at.y.low + 1 < p.input_h;
+    if (at.z.low >= 0) {
+      if (upper) visit(row);
+      if (lower) visit(row + 1);
+    }
+    if (at.z.low + 1 < p.input_d) {
+      if (upper) visit(row + p.input_h);
+      if (lower) visit(row + p.input_h + 1);
+    }
+  });
+  parallel_for(ranges.ranges, grain_for(16 * p.samples / ranges.ranges), [&](int64_t range) {
+    const int64_t first = ranges.first_row(range), end = ranges.end_row(range);
     for (int64_t voxel = first * p.input_w; voxel < end * p.input_w; ++voxel) s.starts[voxel] = 0;
-    for (int64_t i = 0; i < p.samples; ++i) {
-      visit_taps(s.positions[i], p, first, end, [&](int64_t voxel, C) { ++s.starts[voxel]; });
+    for (int64_t i = ranges.begin(range); i < ranges.end(range); ++i) {
+      visit_taps(s.positions[ranges.items[i]], p, first, end, [&](int64_t voxel, C) { ++s.starts[voxel]; });
     }
   });
   // Where the voxel's contributions end; placing the last ones first leaves there where they start.
   Index sum = 0;
   for (int64_t voxel = 0; voxel < p.voxels; ++voxel) s.starts[voxel] = sum += s.starts[voxel];
   s.starts[p.voxels] = sum;
-  parallel_for(ranges, grain_for(16 * p.samples / ranges), [&](int64_t range) {
-    const int64_t first = first_row(range), end = first_row(range + 1);
-    for (int64_t i = p.samples - 1; i >= 0; --i) {
+  parallel_for(ranges.ranges, grain_for(16 * p.samples / ranges.ranges), [&](int64_t range) {
+    const int64_t first = ranges.first_row(range), end = ranges.end_row(range);
+    for (int64_t k = ranges.end(range) - 1; k >= ranges.begin(range); --k) {
+      const Index i = ranges.items[k];
       visit_taps(s.positions[i], p, first, end, [&](int64_t voxel, C weight) {
         const Index place = --s.starts[voxel];
-        s.samples[place] = static_cast<Index>(i);
+        s.samples[place] = i;
         s.weights[place] = weight;
       });
     }

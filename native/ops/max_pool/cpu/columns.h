@@ -17,9 +17,10 @@
 namespace baracuda::max_pool {
 namespace {
 
-// Columns of a row that are kept at a time, f64's in 38 KiB. A little more than 1024: arrays a multiple of 4 KiB apart
-// would compete for the same lines of the cache.
-constexpr int32_t kColumns = 1040;
+// Columns of a row that are kept at a time, in lines with room for a vector more, f64's in 38 KiB. Lines are no multiple
+// of 4 KiB apart, or else they would compete for the same places of the cache.
+constexpr int32_t kColumns = 1024;
+constexpr int32_t kLine = kColumns + 16;
 // Rows that take part in one pass over the columns.
 constexpr int kRows = 4;
 
@@ -30,12 +31,28 @@ using PlaceOf = std::conditional_t<sizeof(C) == 8, int64_t, int32_t>;
 // What a column outside the input has for a place: it comes after all others.
 constexpr int32_t kNowhere = INT32_MAX;
 
+// Elements of the widest vector.
+template <typename C>
+constexpr int32_t kLanes = 64 / static_cast<int32_t>(sizeof(C));
+
+// part(first, end) for all of [0, count), in whole vectors. The last one overlaps the one before, for parts that may be
+// repeated: elements by themselves would be slower, and wide loads wait long for what narrow stores wrote.
+template <typename C, class Part>
+void for_lanes(int32_t count, Part part) {
+  int32_t first = 0, end = count < kLanes<C> ? count : count - count % kLanes<C>;
+  for (;;) {
+    part(first, end);
+    if (end == count) return;
+    first = count - kLanes<C>, end = count;
+  }
+}
+
 template <typename T>
 struct ColumnArrays {
   using C = Compute<T>;
   // Two lines of maxima: one is made from the other.
-  C best[2 * kColumns];
-  PlaceOf<C> places[2 * kColumns];
+  C best[2 * kLine];
+  PlaceOf<C> places[2 * kLine];
   int32_t begins[kColumns];  // where each window's maximum stands, windows being adaptive
   C wide[kRows][std::is_same_v<T, C> ? 1 : kColumns];
 };
@@ -91,12 +108,12 @@ class ColumnMaxima {
     if (!w.is_adaptive()) return;
     has_longer_ = false;
     int32_t line = 0;
-    for (int32_t joined = 1; joined < size_; joined = next_size(joined)) line = kColumns - line;
+    for (int32_t joined = 1; joined < size_; joined = next_size(joined)) line = kLine - line;
     for (int32_t j = 0; j < count_; ++j) {
       const PoolRange range = window_of(w, first + j);
       const bool is_longer = range.size() > size_;
       has_longer_ = has_longer_ || is_longer;
-      a_.begins[j] = static_cast<int32_t>(range.first - begin_) + (is_longer ? kColumns - line : line);
+      a_.begins[j] = static_cast<int32_t>(range.first - begin_) + (is_longer ? kLine - line : line);
     }
   }
 
@@ -113,7 +130,9 @@ class ColumnMaxima {
       return;
     }
     add_rows(input, ds, hs);
-    if (finish_columns()) {
+    for (int32_t i = 0; i < low_; ++i) a_.best[i] = lowest<C>(), a_.places[i] = kNowhere;
+    for (int32_t i = high_; i < width_; ++i) a_.best[i] = lowest<C>(), a_.places[i] = kNowhere;
+    if (has_nans()) {
       join_columns<true>();
     } else {
       join_columns<false>();
@@ -121,7 +140,7 @@ class ColumnMaxima {
     store(input, at);
   }
 
-  // The columns' maxima over the rows, with the places of the rows' first columns.
+  // The columns' maxima over the rows.
   void add_rows(const T* input, const Places& ds, const Places& hs) {
     const C* rows[kRows];
     P places[kRows];
@@ -158,41 +177,40 @@ class ColumnMaxima {
 
   template <int kCount, bool kIsFirst>
   void compare_rows(const C* const* rows, const P* places) {
+    for_lanes<C>(high_ - low_, [&](int32_t first, int32_t end) {
+      compare_part<kCount, kIsFirst>(rows, places, first, end);
+    });
+  }
+
+  // No loop over the rows: around that one, none is vectorised.
+  template <int kCount, bool kIsFirst>
+  void compare_part(const C* const* rows, const P* places, int32_t first, int32_t end) const {
+    constexpr int k1 = kCount > 1 ? 1 : 0, k2 = kCount > 2 ? 2 : 0, k3 = kCount > 3 ? 3 : 0;
+    const C *const r0 = rows[0], *const r1 = rows[k1], *const r2 = rows[k2], *const r3 = rows[k3];
+    const P at0 = places[0], at1 = places[k1], at2 = places[k2], at3 = places[k3];
     C* __restrict__ const best = a_.best + low_;
     P* __restrict__ const kept = a_.places + low_;
-    const int32_t count = high_ - low_;
-    const C* r[kCount];
-    P at[kCount];
-    for (int k = 0; k < kCount; ++k) r[k] = rows[k], at[k] = places[k];
-    for (int32_t i = 0; i < count; ++i) {
-      C top = kIsFirst ? r[0][i] : best[i];
-      P place = kIsFirst ? at[0] : kept[i];
-      // Not a loop, around which none would be vectorised.
-      const auto take = [&](C next, P at_next) {
+    for (int32_t i = first; i < end; ++i) {
+      C top = kIsFirst ? r0[i] : best[i];
+      P place = kIsFirst ? at0 + i : kept[i];
+      const auto take = [&](C next, P next_place) {
         const bool takes = (next > top) | (next != next);
         top = takes ? next : top;
-        place = takes ? at_next : place;
+        place = takes ? next_place : place;
       };
-      if constexpr (!kIsFirst) take(r[0][i], at[0]);
-      if constexpr (kCount > 1) take(r[1][i], at[1]);
-      if constexpr (kCount > 2) take(r[2][i], at[2]);
-      if constexpr (kCount > 3) take(r[3][i], at[3]);
+      if constexpr (!kIsFirst) take(r0[i], at0 + i);
+      if constexpr (kCount > 1) take(r1[i], at1 + i);
+      if constexpr (kCount > 2) take(r2[i], at2 + i);
+      if constexpr (kCount > 3) take(r3[i], at3 + i);
       best[i] = top;
       kept[i] = place;
     }
   }
 
-  // Completes the places, also of columns outside the input; answers whether there is a NaN.
-  bool finish_columns() {
-    C* __restrict__ const best = a_.best;
-    P* __restrict__ const places = a_.places;
+  bool has_nans() const {
+    const C* const best = a_.best + low_;
     P nans = 0;
-    for (int32_t i = 0; i < high_ - low_; ++i) {
-      places[low_ + i] += i;
-      nans |= best[low_ + i] != best[low_ + i] ? 1 : 0;
-    }
-    for (int32_t i = 0; i < low_; ++i) best[i] = lowest<C>(), places[i] = kNowhere;
-    for (int32_t i = high_; i < width_; ++i) best[i] = lowest<C>(), places[i] = kNowhere;
+    for (int32_t i = 0; i < high_ - low_; ++i) nans |= best[i] != best[i] ? 1 : 0;
     return nans != 0;
   }
 
@@ -204,20 +222,23 @@ class ColumnMaxima {
       const int32_t apart = (next_size(joined) - joined) * gap_;
       width -= apart;
       join<kHasNans>(line, apart, width);
-      line = kColumns - line;
+      line = kLine - line;
     }
     line_ = line;
     if (p_.w.is_adaptive() && has_longer_) join<kHasNans>(line, 1, width - 1);
   }
 
   // From the line that begins at `from` to the other: what begins at each place with what begins `apart` columns later.
+  // In whole vectors: nothing is read of what they make beyond `count`.
   template <bool kHasNans>
   void join(int32_t from, int32_t apart, int32_t count) {
     const C *const best = a_.best + from, *const later = best + apart;
     const P *const places = a_.places + from, *const later_places = places + apart;
-    C* __restrict__ const to = a_.best + (kColumns - from);
-    P* __restrict__ const to_places = a_.places + (kColumns - from);
-    for (int32_t i = 0; i < count; ++i) {
+    C* const to = a_.best + (kLine - from);
+    P* const to_places = a_.places + (kLine - from);
+    const int32_t end = groups_of(count, kLanes<C>) * kLanes<C>;
+#pragma GCC ivdep
+    for (int32_t i = 0; i < end; ++i) {
       const C top = best[i], next = later[i];
       const P place = places[i], next_place = later_places[i];
       bool takes = (next > top) | ((next == top) & (next_place < place));
@@ -244,12 +265,16 @@ class ColumnMaxima {
   void put(const T* input, int64_t at, PlaceOfWindow place_of) const {
     const C* const best = a_.best;
     const P* const places = a_.places;
-    int64_t* __restrict__ const indices = b_.indices + at;
-    T* __restrict__ const output = b_.output + at;
-    for (int32_t j = 0; j < count_; ++j) indices[j] = places[place_of(j)];
-    if constexpr (std::is_same_v<T, C>) {
-      for (int32_t j = 0; j < count_; ++j) output[j] = best[place_of(j)];
-    }
+    int64_t* const indices = b_.indices + at;
+    T* const output = b_.output + at;
+    for_lanes<C>(count_, [=](int32_t from, int32_t end) {
+#pragma GCC ivdep
+      for (int32_t j = from; j < end; ++j) indices[j] = places[place_of(j)];
+      if constexpr (std::is_same_v<T, C>) {
+#pragma GCC ivdep
+        for (int32_t j = from; j < end; ++j) output[j] = best[place_of(j)];
+      }
+    });
     const bool may_lack = low_ > 0 || high_ < width_;
     if (may_lack) {
       for (int32_t j = 0; j < count_; ++j) indices[j] = indices[j] == kNowhere ? kNoElement : indices[j];

@@ -17,8 +17,8 @@
 namespace baracuda::max_pool {
 namespace {
 
-// Columns of a row that are kept at a time, in lines with room for a vector more, f64's in 38 KiB. Lines are no multiple
-// of 4 KiB apart, or else they would compete for the same places of the cache.
+// Columns of a row that are kept at a time, in lines with room for a vector more, f64's in 38 KiB. Lines are not a
+// multiple of 4 KiB apart, or else they would compete for the same places of the cache.
 constexpr int32_t kColumns = 1024;
 constexpr int32_t kLine = kColumns + 16;
 // Rows that take part in one pass over the columns.

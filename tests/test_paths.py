@@ -193,7 +193,7 @@ CPU = {
     "pad_backward": (pad_backward((8, 12), (2, 2), "reflect"), "dense rows"),
     "avg_pool": (mean(1, 2, 4, 6), "rows"),
     "avg_pool_backward": (mean_backward(8), "rows"),
-    "max_pool": (lambda place: pybaracuda.max_pool(place(ones(1, 2, 4, 6)), 2), "taps"),
+    "max_pool": (lambda place: pybaracuda.max_pool(place(ones(1, 2, 4, 6)), 2), "columns"),
     "adaptive_max_pool": (lambda place: pybaracuda.adaptive_max_pool(place(ones(1, 2, 4, 6)), 2), "windows"),
     "max_pool_backward": (max_backward(8), "planes"),
     "max_pool_backward, no windows": (max_backward(1), "zeros"),

@@ -18,8 +18,8 @@ namespace {
 
 // Of a row of windows or elements, with what is around it.
 constexpr int32_t kKeptColumns = 1536;
-// Rows of windows that are kept, all together.
-constexpr int32_t kKept = 8192;
+// Rows of windows that are kept, all together; the arrays of one thread are then 128 KiB in f64.
+constexpr int32_t kKept = 7168;
 
 template <typename C>
 struct KeptArrays {

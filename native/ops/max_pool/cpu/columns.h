@@ -17,9 +17,9 @@
 namespace baracuda::max_pool {
 namespace {
 
-// Columns of a row that are kept at a time, in lines with room for a vector more, f64's in 38 KiB. Lines are not a
+// Columns of a row that are kept at a time, in lines with room for a vector more, all arrays in 32 KiB. Lines are not a
 // multiple of 4 KiB apart, or else they would compete for the same places of the cache.
-constexpr int32_t kColumns = 1024;
+constexpr int32_t kColumns = 896;
 constexpr int32_t kLine = kColumns + 16;
 // Rows that take part in one pass over the columns.
 constexpr int kRows = 4;

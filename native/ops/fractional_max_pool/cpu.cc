@@ -14,6 +14,7 @@
 #include "core/cpu_convert.h"
 #include "core/cpu_launch.h"
 #include "core/cpu_parallel.h"
+#include "core/cpu_pool_sums.h"
 #include "core/cpu_zeros.h"
 #include "core/paths.h"
 #include "core/workspace.h"
@@ -166,124 +167,6 @@ Status pool_rows(const Problem& p, const ForwardBuffers<T>& b, void* workspace) 
   return Status::kOk;
 }
 
-// Division by a number that is constant during a call; N is int32_t only where everything is small.
-template <typename N>
-struct Quotient {
-  Divider by;
-  explicit Quotient(int64_t divisor) : by(divisor) {}
-  N operator()(N number) const {
-    // Divider's own, without a jump.
-    const uint64_t product = static_cast<uint64_t>(static_cast<uint32_t>(number)) * by.multiplier;
-    return by.divisor == 1 ? number : static_cast<N>(static_cast<uint32_t>(product >> 32) >> by.shift);
-  }
-};
-template <>
-struct Quotient<int64_t> {
-  int64_t by;
-  explicit Quotient(int64_t divisor) : by(divisor) {}
-  int64_t operator()(int64_t number) const { return number / by; }
-};
-
-// Windows of a row that are looked at together: 8 KiB of what is found out about them.
-constexpr int32_t kTogether = 512;
-
-// Finds which elements a row's windows give their gradients to, in loops that compilers vectorise.
-template <typename N>
-class RowElements {
-  using Unsigned = std::make_unsigned_t<N>;
-
- public:
-  explicit RowElements(const Gathering& p)
-      : p_(p),
-        width_(p.w.extent),
-        slab_numel_(static_cast<int64_t>(p.w.extent) * p.h.extent),
-        by_width_(width_),
-        by_slab_(slab_numel_) {}
-
-  // The elements that windows may hold whose first axes' spans are these.
-  void set_rows(const Range& ds, const Range& hs) {
-    begin_ = ds.first * slab_numel_ + hs.first * width_;
-    rows_numel_ = (hs.end - hs.first) * width_;
-    numel_ = (ds.end - ds.first - 1) * slab_numel_ + rows_numel_;
-  }
-
-  // Of windows [first, first + count) of a row the elements that `indices` name, or -1 where a window cannot hold it.
-  const N* find(const int64_t* indices, int32_t first, int32_t count) {
-    find_spans(first, count);
-    const N width = static_cast<N>(width_), slab_numel = static_cast<N>(slab_numel_);
-    const N rows_numel = static_cast<N>(rows_numel_);
-    const Unsigned begin = static_cast<Unsigned>(begin_), numel = static_cast<Unsigned>(numel_);
-    for (int32_t j = 0; j < count; ++j) {
-      const N index = static_cast<N>(indices[j]);
-      // What comes before the first is a large number.
-      const Unsigned counted = static_cast<Unsigned>(index) - begin;
-      const bool is_near = (index == indices[j]) & (counted < numel);
-      // What is not near is divided as if it were the first.
-      const N near = is_near ? static_cast<N>(counted) : 0;
-      const N in_slab = near - by_slab_(near) * slab_numel;
-      const int32_t x = static_cast<int32_t>(in_slab - by_width_(in_slab) * width);
-      const bool holds = is_near & (in_slab < rows_numel) & (x >= firsts_[j]) & (x < ends_[j]);
-      elements_[j] = holds ? index : -1;
-    }
-    return elements_;
-  }
-
- private:
-  // All rows of windows have the same spans along themselves.
-  void find_spans(int32_t first, int32_t count) {
-    if (first == first_) return;
-    first_ = first;
-    for (int32_t j = 0; j < count; ++j) {
-      const Range span = p_.w.of<N>(first + j);
-      firsts_[j] = span.first, ends_[j] = span.end;
-    }
-  }
-
-  const Gathering& p_;
-  const int64_t width_, slab_numel_;
-  const Quotient<N> by_width_, by_slab_;
-  int64_t begin_ = 0, rows_numel_ = 0, numel_ = 0;
-  int32_t first_ = -1;  // whose spans are at hand
-  int32_t firsts_[kTogether], ends_[kTogether];
-  N elements_[kTogether];
-};
-
-// Adds a plane's windows in their order. NaNs are made canonical where they arise: a later pass over all elements would
-// cost more than the few that are touched.
-template <typename N, typename T>
-void sum_plane(const Gathering& p, const T* grad_output, const int64_t* indices, Compute<T>* sums) {
-  using C = Compute<T>;
-  for (int64_t i = 0; i < p.plane_numel; ++i) sums[i] = C(0);
-  RowElements<N> row(p);
-  for (int32_t d = 0; d < p.d.bins; ++d) {
-    const Range ds = p.d.of<N>(d);
-    for (int32_t h = 0; h < p.h.bins; ++h) {
-      row.set_rows(ds, p.h.of<N>(h));
-      for (int32_t first = 0; first < p.w.bins; first += kTogether) {
-        const int32_t rest = p.w.bins - first, count = rest < kTogether ? rest : kTogether;
-        const N* const elements = row.find(indices, first, count);
-        for (int32_t j = 0; j < count; ++j) {
-          if (elements[j] < 0) continue;
-          C& sum = sums[elements[j]];
-          sum = narrow<C>(sum + widen(grad_output[j]));
-        }
-        grad_output += count, indices += count;
-      }
-    }
-  }
-}
-
-template <typename T>
-struct BackwardScratch {
-  static constexpr bool kHasTotals = !std::is_same_v<T, Compute<T>>;
-  WorkspaceLayout layout;
-  Compute<T>* totals;  // [planes, plane_numel], of 16-bit types: others have theirs in grad_input
-
-  BackwardScratch(const Problem& p, void* workspace) {
-    totals = workspace_array<Compute<T>>(workspace, layout.reserve<Compute<T>>(kHasTotals ? p.input_numel : 0));
-  }
-};
-
 template <typename T>
 struct PlacesPath {
   static const char* name() { return "places"; }
@@ -315,24 +198,15 @@ template <typename T>
 struct PlanesPath {
   static const char* name() { return "planes"; }
   const Request<Problem, BackwardBuffers<T>>& call;
-  size_t bytes() const { return BackwardScratch<T>(call.p, nullptr).layout.bytes(); }
+  size_t bytes() const { return PlaneSums<T>(call.p, nullptr).layout.bytes(); }
   Status enqueue() const {
-    const Problem& p = call.p;
-    const BackwardScratch<T> scratch(p, call.workspace);
-    const Gathering gathering(p);
-    const auto sum = gathering.is_small() ? sum_plane<int32_t, T> : sum_plane<int64_t, T>;
-    parallel_for(p.planes, grain_for(p.plane_numel + 4 * p.plane_bins), [&](int64_t plane) {
-      T* const out = call.b.grad_input + plane * p.plane_numel;
-      const T* const gradient = call.b.grad_output + plane * p.plane_bins;
-      const int64_t* const indices = call.b.indices + plane * p.plane_bins;
-      if constexpr (BackwardScratch<T>::kHasTotals) {
-        Compute<T>* const totals = scratch.totals + plane * p.plane_numel;
-        sum(gathering, gradient, indices, totals);
-        narrow_row<T>(totals, out, p.plane_numel);
-      } else {
-        sum(gathering, gradient, indices, out);
-      }
-    });
+    const PlaneSums<T> sums(call.p, call.workspace);
+    const Gathering gathering(call.p);
+    if (gathering.is_small()) {
+      sums.template add<int32_t>(call.p, call.b, gathering);
+    } else {
+      sums.template add<int64_t>(call.p, call.b, gathering);
+    }
     return Status::kOk;
   }
 };

@@ -139,6 +139,9 @@ class GradientRows {
     plane_ = plane;
     const int32_t z = static_cast<int32_t>(row / p_.height().input), y = static_cast<int32_t>(row % p_.height().input);
     T* const out = b_.grad_input + (plane * p_.input_rows() + row) * p_.width().input + first_;
+    if constexpr (!kLinear) {
+      if (is_paired_ && write_pairs(z, y, out)) return;
+    }
     sum_width(column_sums(z, y, begin_, end_ - begin_), out);
   }
 
@@ -191,12 +194,46 @@ class GradientRows {
     find_run();
   }
 
+  // A row whose pixels have two columns each, in one pass over the output's rows if those are one or two; answers
+  // whether they are.
+  bool write_pairs(int32_t z, int32_t y, T* out) {
+    if (p_.depth().rule != Rule::kSame) return false;
+    // A row's reach ends where the next one's begins.
+    const int32_t begin = y == known_row_ ? known_begin_ : first_at<C, false>(p_.height(), y);
+    const int32_t end = first_at<C, false>(p_.height(), y + 1);
+    known_row_ = y + 1, known_begin_ = end;
+    if (end - begin != 1 && end - begin != 2) return false;
+    const C* const one = output_row(z, begin, begin_, 2 * count_, a_.wide[0]);
+    const C* const other = end - begin == 2 ? output_row(z, begin + 1, begin_, 2 * count_, a_.wide[1]) : nullptr;
+    if constexpr (std::is_same_v<T, C>) {
+      sum_pairs(one, other, out);
+    } else {
+      sum_pairs(one, other, a_.sums);
+      narrow_row<T>(a_.sums, out, count_);
+    }
+    return true;
+  }
+
+  // The sums that RowSum and sum_run would make; a sum that underflows is 0, not -0.
+  void sum_pairs(const C* one, const C* other, C* to) const {
+    C* __restrict__ const sums = to;
+    if (other != nullptr) {
+      for (int32_t i = 0; i < count_; ++i) {
+        const C left = one[2 * i] + other[2 * i], right = one[2 * i + 1] + other[2 * i + 1];
+        sums[i] = narrow<C>(C(0) + (left + right));
+      }
+    } else {
+      for (int32_t i = 0; i < count_; ++i) sums[i] = narrow<C>(C(0) + (one[2 * i] + one[2 * i + 1]));
+    }
+  }
+
   // The reach of the block's pixel number `i`, in columns of the block.
   Reach reach_at(int32_t i) const { return {a_.start[i], a_.start[i + kNext], a_.start[i + kNext + 1]}; }
 
   // The pixels whose terms are all there and lie two columns further than the ones' before, as where the width doubles.
   void find_run() {
     run_begin_ = run_end_ = 0;
+    is_paired_ = false;
     if (terms_ > kTerms) return;
     const auto has_all = [&](int32_t i) {
       const Reach reach = reach_at(i);
@@ -208,6 +245,7 @@ class GradientRows {
            a_.place[0][run_end_] == a_.place[0][run_begin_] + 2 * (run_end_ - run_begin_)) {
       ++run_end_;
     }
+    is_paired_ = terms_ == 2 && run_begin_ == 0 && run_end_ == count_ && a_.place[0][0] == 0;
   }
 
   // The output's columns [from, from + count), summed along the depth and the height for one input row.
@@ -326,6 +364,8 @@ class GradientRows {
   int32_t pixels_;
   int64_t block_ = -1, plane_ = -1;
   int32_t first_ = 0, count_ = 0, begin_ = 0, end_ = 0, terms_ = 0, run_begin_ = 0, run_end_ = 0;
+  bool is_paired_ = false;                      // whether each pixel has two columns, the ones after the one before's
+  int32_t known_row_ = -1, known_begin_ = 0;  // the output row where the reach of an input row begins
 };
 
 // Input pixels of a block, so that the output's columns of each fit; 0 where those of one pixel do not.

@@ -1,19 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Average pooling on the CPU, either direction by the same code: threads own rows of the destination. Of a row's boxes
-// first the columns are added, for all its elements at once, then each element adds those of its own. Compiled
-// once per instruction set.
-//
-//   path     calls              what a task is
-//   zeros    nothing to read    some elements
-//   rows     all                some rows of the destination
+// Average pooling on the CPU, either direction by the same code. Of a row's boxes first the columns are added, for all
+// its elements at once, then each element adds those of its own.
+#pragma once
+
+#include <cstdint>
 #include <cstring>
 
 #include "core/cpu_convert.h"
-#include "core/cpu_launch.h"
-#include "core/cpu_parallel.h"
-#include "core/cpu_zeros.h"
-#include "core/paths.h"
-#include "core/workspace.h"
 #include "ops/avg_pool/launch.h"
 #include "ops/avg_pool/math.h"
 
@@ -251,64 +244,5 @@ class RowSums {
   PoolRange cached_{};
 };
 
-template <class Buffers>
-struct ZerosPath {
-  static const char* name() { return "zeros"; }
-  const Request<Problem, Buffers>& call;
-  bool can() const { return source_numel<Buffers::kBackward>(call.p) == 0; }
-  size_t bytes() const { return 0; }
-  Status enqueue() const {
-    return write_zeros(call.b.destination, destination_numel<Buffers::kBackward>(call.p));
-  }
-};
-
-template <class Buffers>
-struct RowsPath {
-  using C = Compute<typename Buffers::Element>;
-  static const char* name() { return "rows"; }
-  const Request<Problem, Buffers>& call;
-
-  size_t bytes() const {
-    WorkspaceLayout layout;
-    const TaskScratch<Arrays<C>> scratch(layout, nullptr);
-    return layout.bytes();
-  }
-  Status enqueue() const {
-    const Problem& p = call.p;
-    WorkspaceLayout layout;
-    const TaskScratch<Arrays<C>> scratch(layout, call.workspace);
-    const int64_t numel = destination_numel<Buffers::kBackward>(p);
-    const int64_t rows = numel / destination_extent<Buffers::kBackward>(p.axes[2]);
-    // What a row reads or writes, whichever is more.
-    const int64_t most = numel > source_numel<Buffers::kBackward>(p) ? numel : source_numel<Buffers::kBackward>(p);
-    const int64_t rows_per_task = grain_for(most / rows);
-    const Pooling pooling(p);
-    parallel_for(ceil_div(rows, rows_per_task), 1, [&](int64_t task) {
-      const int64_t begin = task * rows_per_task;
-      RowSums<Buffers>(pooling, call.b, scratch.mine()).add_rows(begin, at_most(begin + rows_per_task, rows));
-    });
-    return Status::kOk;
-  }
-};
-
-template <class Buffers>
-using PathsOf = Paths<ZerosPath<Buffers>, RowsPath<Buffers>>;
-
-template <class Buffers>
-Status run(const Problem& p, const Buffers& b, void* workspace) {
-  return PathsOf<Buffers>::enqueue(Request<Problem, Buffers>{p, b, workspace});
-}
-
-template <class Buffers>
-size_t bytes_of(const Problem& p, const Buffers*) {
-  if (destination_numel<Buffers::kBackward>(p) == 0) return 0;
-  const Buffers none{};
-  return PathsOf<Buffers>::choose(Request<Problem, Buffers>{p, none, nullptr},
-                                  [](const auto& path) { return path.bytes(); });
-}
-
 }  // namespace
-
-BARACUDA_FLOAT_TYPES(BARACUDA_PROVIDE_BOTH_DIRECTIONS)
-
 }  // namespace baracuda::avg_pool

@@ -75,8 +75,10 @@ def boxed():
     for operator in (torchvision.ops.roi_align, torchvision.ops.roi_pool):
         operator(image, place, 2).sum().backward()
 
-def resized(mode):
-    functional.interpolate(rows(1, 2, 4, 4).requires_grad_(), scale_factor=2, mode=mode).sum().backward()
+def resized(mode, format=torch.contiguous_format):
+    image = rows(1, 2, 4, 4).to(memory_format=format).requires_grad_()
+    output = functional.interpolate(image, scale_factor=2, mode=mode)
+    output.backward(torch.ones_like(output))
 
 def sampled():
     image = rows(1, 2, 4, 4).requires_grad_()
@@ -104,6 +106,8 @@ print(json.dumps({
     "sample": outcome(sampled),
     "bilinear": outcome(lambda: resized("bilinear")),
     "nearest": outcome(lambda: resized("nearest")),
+    "bilinear last": outcome(lambda: resized("bilinear", torch.channels_last)),
+    "bicubic last": outcome(lambda: resized("bicubic", torch.channels_last)),
     "means": outcome(lambda: averaged(rows(1, 4, 128, 128))),
     "few means": outcome(lambda: averaged(rows(1, 4, 8, 8))),
     "placed": outcome(lambda: placed(torch.float32)),
@@ -113,6 +117,7 @@ print(json.dumps({
 """
 AXIS = "another axis than the first on the CPU"
 BOXES = [f"torchvision::{name}" for name in ("roi_align", "_roi_align_backward", "roi_pool", "_roi_pool_backward")]
+BILINEAR = ("aten::upsample_bilinear2d", "aten::upsample_bilinear2d_backward")
 MEANS = ("aten::avg_pool2d", "aten::avg_pool2d_backward")
 PLACED = ("aten::fractional_max_pool2d", "aten::fractional_max_pool2d_backward")
 LEFT_OR_TAKEN = {
@@ -128,8 +133,10 @@ LEFT_OR_TAKEN = {
     "reflect 1d": {"aten::reflection_pad1d": "ours", "aten::reflection_pad1d_backward": "ours"},
     "replicate 3d": {"aten::replication_pad3d_backward": "ours"},
     "sample": {"aten::grid_sampler_2d": "ours", "aten::grid_sampler_2d_backward": "ours"},
-    "bilinear": {"aten::upsample_bilinear2d": "ours", "aten::upsample_bilinear2d_backward": "ours"},
+    "bilinear": dict.fromkeys(BILINEAR, "ours"),
     "nearest": {},
+    "bilinear last": dict.fromkeys(BILINEAR, "channels last on the CPU"),
+    "bicubic last": {"aten::upsample_bicubic2d": "ours", "aten::upsample_bicubic2d_backward": "ours"},
     "means": dict.fromkeys(MEANS, "ours"),
     "few means": dict.fromkeys(MEANS, "few elements on the CPU"),
     "placed": dict.fromkeys(PLACED, "ours"),

@@ -11,8 +11,8 @@ from torch._decomp.decompositions import upsample_compute_output_size
 
 from ..interpolate import resize, resize_backward
 from . import _interpolate_function  # noqa: F401  (defines the operator that compiled programs call)
-from ._channels_last import as_images, as_volumes
-from ._route import of_floats, route
+from ._channels_last import as_images, as_volumes, has_whole_vectors
+from ._route import CHANNELS_LAST, CPU_ALWAYS, of_floats, route
 
 __all__: list[str] = []
 
@@ -30,27 +30,33 @@ def _format_of(tensor: Any) -> Any:
     return found if is_other else None
 
 
+def _formed(result: Any, like: Any) -> Any:
+    """Answer the result in the memory format of another tensor, by a copy where it is another one."""
+    wanted = _format_of(like)
+    return result if wanted is None else result.contiguous(memory_format=wanted)
+
+
+def _lies_as_volumes(tensor: Any, mode: str) -> bool:
+    """Tell whether images are resized as volumes, without a copy."""
+    is_last = _format_of(tensor) == torch.channels_last and tensor.shape[1] < _MOST_KEPT
+    return is_last and mode in _KEEPING and has_whole_vectors(tensor)
+
+
 def _resized(tensor: Any, size: tuple[int, ...], scales: tuple[float, ...], mode: str, aligned: bool) -> Any:
-    """Answer the output in the tensor's memory format; volumes with channels last, and cubic images, are copied."""
-    found = _format_of(tensor)
-    if found is None:
-        return resize(tensor, size, scales, mode, aligned)
-    channels = tensor.shape[1]
-    if found == torch.channels_last and mode in _KEEPING and channels < _MOST_KEPT:
-        return as_images(resize(as_volumes(tensor), (*size, channels), scales and (*scales, 0.0), mode, aligned))
-    return resize(tensor, size, scales, mode, aligned).contiguous(memory_format=found)
+    """Answer the output in the tensor's memory format."""
+    if _lies_as_volumes(tensor, mode):
+        volumes = (*size, tensor.shape[1])
+        return as_images(resize(as_volumes(tensor), volumes, scales and (*scales, 0.0), mode, aligned))
+    return _formed(resize(tensor, size, scales, mode, aligned), tensor)
 
 
 def _resized_backward(grad: Any, shape: tuple[int, ...], scales: tuple[float, ...], mode: str, aligned: bool) -> Any:
-    """Answer the gradient in the memory format of the one that is given, likewise."""
-    found = _format_of(grad)
-    if found is None:
-        return resize_backward(grad, shape, scales, mode, aligned)
-    n, channels, *extents = shape
-    if found == torch.channels_last and mode in _KEEPING and channels < _MOST_KEPT:
+    """Answer the gradient in the memory format of the one that is given."""
+    if _lies_as_volumes(grad, mode):
+        n, channels, *extents = shape
         volumes = (n, 1, *extents, channels)
         return as_images(resize_backward(as_volumes(grad), volumes, scales and (*scales, 0.0), mode, aligned))
-    return resize_backward(grad, shape, scales, mode, aligned).contiguous(memory_format=found)
+    return _formed(resize_backward(grad, shape, scales, mode, aligned), grad)
 
 
 def _scales(given: Sequence[float | None]) -> tuple[float, ...]:
@@ -66,6 +72,12 @@ def _refusal(tensor: Any, axes: int, shape: Sequence[int], size: Sequence[int]) 
     return of_floats(tensor)
 
 
+def _slow(tensor: Any, mode: str) -> str:
+    """Say where PyTorch's kernel of a mode is faster."""
+    is_host = tensor.device.type == "cpu" and not CPU_ALWAYS
+    return CHANNELS_LAST if is_host and mode == "linear" and _format_of(tensor) == torch.channels_last else ""
+
+
 def _enter(name: str, mode: str, axes: int, devices: Sequence[str]) -> None:
     """Enter both directions; but for the nearest modes operators have an argument more."""
     has_corners = not mode.startswith("nearest")
@@ -76,7 +88,7 @@ def _enter(name: str, mode: str, axes: int, devices: Sequence[str]) -> None:
         return aligned, () if aligned else _scales([*given, *[None] * (axes - len(given))])
 
     def refusal(self: Any, output_size: Sequence[int], *options: Any) -> str:
-        return _refusal(self, axes, self.shape, output_size)
+        return _refusal(self, axes, self.shape, output_size) or _slow(self, mode)
 
     def forward(self: Any, output_size: Sequence[int], *options: Any) -> Any:
         aligned, scales = split(options)
@@ -91,7 +103,7 @@ def _enter(name: str, mode: str, axes: int, devices: Sequence[str]) -> None:
         return torch.ops.pybaracuda.interpolate.default(input, size, scales, mode, aligned)
 
     def backward_refusal(grad_output: Any, output_size: Sequence[int], input_size: Sequence[int], *options: Any) -> str:
-        found = _refusal(grad_output, axes, input_size, output_size)
+        found = _refusal(grad_output, axes, input_size, output_size) or _slow(grad_output, mode)
         if found or tuple(grad_output.shape) == (*input_size[:2], *output_size):
             return found
         return "shapes that do not fit"

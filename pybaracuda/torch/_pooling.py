@@ -15,7 +15,7 @@ from ..fractional_max_pool import fractional_max_pool, fractional_max_pool_backw
 from ..max_pool import adaptive_max_pool, adaptive_max_pool_backward, max_pool, max_pool_backward
 from ..max_unpool import max_unpool
 from ._bad_indices import note
-from ._channels_last import as_images, as_volumes, has_channels_last
+from ._channels_last import as_images, as_volumes, has_channels_last, has_whole_vectors
 from ._native import screen
 from ._route import CHANNELS_LAST, CPU_ALWAYS, FEW_ELEMENTS, SIXTEEN_BITS, of_floats, route
 from ._rows import in_range
@@ -45,6 +45,11 @@ def _of_tensor(tensor: Any, axes: int) -> str:
 def _format(tensor: Any, axes: int) -> Any:
     """Answer the memory format in which PyTorch's kernel answers; those of three axes know one."""
     return torch.channels_last if axes == 2 and has_channels_last(tensor) else torch.contiguous_format
+
+
+def _lies_as_volumes(tensor: Any, axes: int) -> bool:
+    """Tell whether images are pooled as volumes, without a copy."""
+    return axes == 2 and has_channels_last(tensor) and has_whole_vectors(tensor)
 
 
 def _formed(result: Any, tensor: Any, axes: int) -> Any:
@@ -118,10 +123,10 @@ def _enter_fixed(axes: int) -> None:
     ) -> Any:
         kernel, step, pads = _windows(axes, kernel_size, stride, padding, (1,), ceil_mode)[:3]
         options = (ceil_mode, count_include_pad, divisor_override)
-        if axes == 2 and has_channels_last(self):
+        if _lies_as_volumes(self, axes):
             along = ((*kernel, 1), (*step, 1), (*pads, 0))
             return as_images(avg_pool(as_volumes(self), *along, *options, axes=3))
-        return avg_pool(self, kernel, step, pads, *options, axes=axes)
+        return _formed(avg_pool(self, kernel, step, pads, *options, axes=axes), self, axes)
 
     def backward_refusal(grad_output: Any, self: Any, kernel_size: Any, stride: Any, padding: Any, *rest: Any) -> str:
         found = refusal(self, kernel_size, stride, padding, *rest) or of_floats(self, grad_output)
@@ -143,11 +148,12 @@ def _enter_fixed(axes: int) -> None:
     ) -> Any:
         kernel, step, pads = _windows(axes, kernel_size, stride, padding, (1,), ceil_mode)[:3]
         options = (ceil_mode, count_include_pad, divisor_override)
-        if axes == 2 and has_channels_last(self):
+        if _lies_as_volumes(self, axes):
             along = ((*kernel, 1), (*step, 1), (*pads, 0))
             shape = tuple(as_volumes(self).shape)
             return as_images(avg_pool_backward(as_volumes(grad_output), shape, *along, *options, axes=3))
-        return avg_pool_backward(grad_output, tuple(self.shape), kernel, step, pads, *options, axes=axes)
+        gradient = avg_pool_backward(grad_output, tuple(self.shape), kernel, step, pads, *options, axes=axes)
+        return _formed(gradient, self, axes)
 
     route(f"aten::{name}", refusal, _FLOATS)(forward)
     route(f"aten::{name}_backward", backward_refusal, _FLOATS, group=name)(backward)
@@ -163,9 +169,9 @@ def _enter_adaptive(axes: int) -> None:
         return "" if len(output_size) == axes and min(output_size) > 0 else _REFUSED
 
     def forward(self: Any, output_size: Sequence[int]) -> Any:
-        if axes == 2 and has_channels_last(self):
+        if _lies_as_volumes(self, axes):
             return as_images(adaptive_avg_pool(as_volumes(self), (*output_size, self.shape[1]), axes=3))
-        return adaptive_avg_pool(self, tuple(output_size), axes=axes)
+        return _formed(adaptive_avg_pool(self, tuple(output_size), axes=axes), self, axes)
 
     def backward_refusal(grad_output: Any, self: Any) -> str:
         found = _of_tensor(self, axes) or of_floats(self, grad_output)
@@ -175,10 +181,10 @@ def _enter_adaptive(axes: int) -> None:
         return "" if fits and grad_output.numel() else "shapes that do not fit"
 
     def backward(grad_output: Any, self: Any) -> Any:
-        if axes == 2 and has_channels_last(self):
+        if _lies_as_volumes(self, axes):
             shape = tuple(as_volumes(self).shape)
             return as_images(adaptive_avg_pool_backward(as_volumes(grad_output), shape, axes=3))
-        return adaptive_avg_pool_backward(grad_output, tuple(self.shape), axes=axes)
+        return _formed(adaptive_avg_pool_backward(grad_output, tuple(self.shape), axes=axes), self, axes)
 
     route(f"aten::_{name}", refusal, _FLOATS, group=name)(forward)
     route(f"aten::_{name}_backward", backward_refusal, _FLOATS, group=name)(backward)

@@ -10,12 +10,16 @@ set(BARACUDA_ISA_FLAGS_portable)
 set(BARACUDA_ISA_FLAGS_avx2 -mavx2 -mfma -mf16c)
 set(BARACUDA_ISA_FLAGS_avx512 -mavx2 -mfma -mf16c -mavx512f -mavx512bw -mavx512dq -mavx512vl -mprefer-vector-width=512)
 
-# Full optimisation of instrumented code takes minutes a file and finds no more.
-if(BARACUDA_SANITIZE)
-  set(BARACUDA_KERNEL_OPTIMISATION -O1)
-else()
-  set(BARACUDA_KERNEL_OPTIMISATION -O3)
-endif()
+# Full optimisation of instrumented code takes minutes a file and finds no more. Where there is better code for nearly
+# every processor, half of the time to compile and half of the size are worth more in the portable one.
+foreach(isa IN LISTS BARACUDA_CPU_ISAS)
+  set(BARACUDA_KERNEL_OPTIMISATION_${isa} -O3)
+  if(BARACUDA_SANITIZE)
+    set(BARACUDA_KERNEL_OPTIMISATION_${isa} -O1)
+  elseif(isa STREQUAL "portable" AND "avx2" IN_LIST BARACUDA_CPU_ISAS)
+    set(BARACUDA_KERNEL_OPTIMISATION_${isa} -O2)
+  endif()
+endforeach()
 
 function(baracuda_add_cpu_kernels target)
   foreach(isa IN LISTS BARACUDA_CPU_ISAS)
@@ -23,7 +27,7 @@ function(baracuda_add_cpu_kernels target)
     add_library(${objects} OBJECT ${ARGN})
     target_include_directories(${objects} PRIVATE include native)
     target_compile_options(${objects} PRIVATE
-      ${BARACUDA_CXX_FLAGS} ${BARACUDA_KERNEL_OPTIMISATION} ${BARACUDA_ISA_FLAGS_${isa}})
+      ${BARACUDA_CXX_FLAGS} ${BARACUDA_KERNEL_OPTIMISATION_${isa}} ${BARACUDA_ISA_FLAGS_${isa}})
     if(NOT BARACUDA_SANITIZE)
       target_compile_options(${objects} PRIVATE ${BARACUDA_STACK_FLAGS})
     endif()

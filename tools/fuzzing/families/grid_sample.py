@@ -21,6 +21,7 @@ def _values(draw: Drawer, symbol: Symbol, large: bool) -> Values:
     if symbol.options is not None:
         values |= {"mode": draw.below(3), "padding_mode": draw.below(3), "align_corners": draw.below(2)}
         values["gradients"] = draw.choice((0, 0, 1, 2))
+        values["shares_input"] = draw.choice((0, 0, 1))
         if values["padding_mode"] and not draw.one_in(8):
             # A pixel that can be at the border.
             values |= {"input_h": max(1, sizes[2]), "input_w": max(1, sizes[3])}

@@ -22,6 +22,7 @@ def _values(draw: Drawer, symbol: Symbol, large: bool) -> Values:
     values: Values = dict(zip(("n", "c", *_INPUT, *_OUTPUT), sizes, strict=True))
     values |= {"mode": draw.below(2), "padding_mode": draw.below(3), "align_corners": draw.below(2)}
     values["gradients"] = draw.choice((0, 0, 1, 2))
+    values["shares_input"] = draw.choice((0, 0, 1))
     if values["padding_mode"] and not draw.one_in(8):
         # A voxel that can be at the border.
         values |= {name: max(1, size) for name, size in zip(_INPUT, sizes[2:5], strict=True)}

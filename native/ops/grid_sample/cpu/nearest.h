@@ -255,8 +255,9 @@ void scatter_nearest(const Problem& p, const Buffers& b, void* workspace) {
     const int64_t images = at_most(p.n - first, lists.images);
     parallel_for(images * blocks, grain_for(4 * kScatteredSamples), [&](int64_t task) {
       const int64_t image = task / blocks, sample = task % blocks * kScatteredSamples;
-      Planes<Problem>::find_pixels(p, b.grid + ((first + image) * p.samples + sample) * Planes<Problem>::kAxes,
-                  at_most(p.samples - sample, kScatteredSamples), lists.pixels + image * p.samples + sample);
+      const auto* const coordinates = b.grid + ((first + image) * p.samples + sample) * Planes<Problem>::kAxes;
+      Planes<Problem>::find_pixels(p, coordinates, at_most(p.samples - sample, kScatteredSamples),
+                                   lists.pixels + image * p.samples + sample);
     });
     parallel_for(images, grain_for(4 * p.samples), [&](int64_t image) { list_contributions(p, lists, image); });
     for (int64_t channel = 0; channel < p.c; channel += kScatteredChannels) {

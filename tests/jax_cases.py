@@ -60,6 +60,9 @@ def fixed(rng: np.random.Generator) -> SimpleNamespace:
         samples=rng.integers(0, 16, (2, 3, 2)) / 16,
         samples_3d=rng.integers(0, 16, (2, 3, 3)) / 16,
         zero_point=rng.integers(-9, 9, 4).astype(np.int32),
+        # One of them is ignored.
+        targets=rng.integers(-1, 4, (3, 5)).astype(np.int32),
+        weights=np.array([0.5, 1.25, 2.0, 0.75]),
     )
 
 
@@ -291,6 +294,40 @@ CASES: dict[str, Case] = {
         lambda m, d, g, y, x: m.fractional_max_pool_backward(
             g, m.fractional_max_pool(x, 2, (3, 3, 5), d.samples_3d.astype(x.dtype), return_indices=True)[1], x.shape, 2
         ),
+    ),
+    "cross_entropy": Case(
+        ((3, 4, 5),),
+        lambda m, d, x: m.cross_entropy(x, d.targets, d.weights.astype(x.dtype), -1, "mean", 0.25),
+        lambda m, d, g, y, x: m.cross_entropy_backward(
+            g,
+            x,
+            d.targets,
+            *m.cross_entropy(x, d.targets, d.weights.astype(x.dtype), -1, "mean", 0.25, return_sums=True)[1:3],
+            d.weights.astype(x.dtype),
+            -1,
+            "mean",
+            0.25,
+        ),
+    ),
+    "cross_entropy-unreduced": Case(
+        ((3, 4, 5),),
+        lambda m, d, x: m.cross_entropy(x, d.targets, None, -1, "none"),
+        lambda m, d, g, y, x: m.cross_entropy_backward(
+            g, x, d.targets, *m.cross_entropy(x, d.targets, None, -1, "none", return_sums=True)[1:3], None, -1, "none"
+        ),
+    ),
+    "nll_loss": Case(
+        ((3, 4, 5),),
+        lambda m, d, x: m.nll_loss(x, d.targets, d.weights.astype(x.dtype), -1),
+        lambda m, d, g, y, x: m.nll_loss_backward(
+            g,
+            d.targets,
+            m.nll_loss(x, d.targets, d.weights.astype(x.dtype), -1, return_sums=True)[1],
+            x.shape,
+            d.weights.astype(x.dtype),
+            -1,
+        ),
+        is_linear=True,
     ),
     "max_unpool": Case(
         ((2, 3, 4, 5),),

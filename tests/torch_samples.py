@@ -51,6 +51,8 @@ TAKEN = {
     "nn.functional.max_unpool1d": ("aten::max_unpool2d",),
     "nn.functional.max_unpool2d": ("aten::max_unpool2d",),
     "nn.functional.max_unpool3d": ("aten::max_unpool3d",),
+    "nn.functional.nll_loss": ("aten::nll_loss_forward", "aten::nll_loss2d_backward"),
+    "nn.functional.cross_entropy": ("aten::nll_loss2d_forward", "aten::nll_loss_backward"),
     "index_add": ("aten::index_add",),
     "index_select": ("aten::index_add_",),
     "index_put": ("aten::index_put",),
@@ -66,6 +68,8 @@ TAKEN = {
     "scatter_reduce amax": (),
     "scatter_reduce amin": (),
 }
+# Their results are sums of terms of both signs, which may cancel.
+CANCELLING = frozenset({"nn.functional.nll_loss"})
 DTYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int32, torch.int64)
 
 

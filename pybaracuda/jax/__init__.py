@@ -17,6 +17,7 @@ from ._deform import deform_conv2d, deform_im2col
 from ._handler import TARGET, TARGETS
 from ._images import affine_grid, grid_sample
 from ._interpolation import interpolate
+from ._losses import cross_entropy, nll_loss
 from ._maxima import adaptive_max_pool, fractional_max_pool, max_pool, max_unpool
 from ._pad import pad
 from ._pixel_shuffle import pixel_shuffle, pixel_unshuffle
@@ -44,6 +45,7 @@ __all__ = [
     "affine_grid",
     "avg_pool",
     "batched_nms",
+    "cross_entropy",
     "deform_conv2d",
     "deform_im2col",
     "dequantize_per_channel",
@@ -53,6 +55,7 @@ __all__ = [
     "interpolate",
     "max_pool",
     "max_unpool",
+    "nll_loss",
     "nms",
     "nms_sorted",
     "pad",

@@ -161,6 +161,16 @@ def _segment_reduce(reduce: str, rows: int, columns: int, data: Data) -> Problem
     return Problem(call, [data.leaf(rows, columns)])
 
 
+def _classified(name: str, shape: Sequence[int], data: Data) -> Problem:
+    """A mean over images or rows; PyTorch's cross entropy is a log-softmax and the loss by log-probabilities."""
+    functional = importlib.import_module("torch.nn.functional")
+    target = data.ids(int(np.prod(shape)) // shape[1], shape[1]).reshape(shape[0], *shape[2:])
+    logits = data.leaf(*shape)
+    if name == "nll_loss":
+        logits = functional.log_softmax(logits.detach(), 1).requires_grad_()
+    return Problem(lambda x: getattr(functional, name)(x, target), [logits])
+
+
 def _windows(name: str, shape: Sequence[int], options: dict[str, Any], data: Data) -> Problem:
     """A pooling without boxes."""
     function = getattr(importlib.import_module("torch.nn.functional"), name)
@@ -291,6 +301,11 @@ def _rows() -> Iterator[Row]:
     for axes, shape in ((1, _IMAGES[1]), *_PLANES.items()):
         whole, tiny = partial(_unpooled, shape), partial(_unpooled, (1, 1, *[4] * axes))
         yield Row(f"max_unpool{axes}d 2, {'x'.join(map(str, shape))}", whole, tiny, f"max_unpool{axes}d")
+    for name, shape in (("nll_loss", (8, 21, 512, 512)), ("nll_loss", (8192, 1000)),
+                        ("cross_entropy", (8, 21, 512, 512))):  # fmt: skip
+        whole, tiny = partial(_classified, name, shape), partial(_classified, name, (2, 3, 4, 4)[: len(shape)])
+        host = "" if name == "cross_entropy" else "nll_loss2d" if len(shape) == 4 else "nll_loss"
+        yield Row(f"{name} of {'x'.join(map(str, shape))}", whole, tiny, host, formula=name == "cross_entropy")
     for reduce in ("sum", "prod", "mean", "amax", "amin"):
         rows = _FEW if reduce == "prod" else _MANY
         row = _of_rows(f"scatter_reduce {reduce}", partial(_scatter_reduce, reduce), rows)

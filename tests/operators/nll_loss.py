@@ -257,4 +257,5 @@ RECORD = Record(
         (DESCRIPTOR(1, 1, 1, element="s8"), pybaracuda.UnsupportedError, "no variant i64idx_s8"),
     ),
     integers={name: _TARGET for name in NAMES},
+    not_in_jax=frozenset(NAMES),
 )

@@ -35,7 +35,9 @@ def wide(dtype: Any) -> AbstractContextManager[Any]:
 
 def wide_for_indices(name: str) -> AbstractContextManager[Any]:
     """JAX's 64-bit mode for a case with indices where older JAXs need it under `disable_jit`: see docs/jax.md."""
-    has_indices = name.startswith(("max_pool", "adaptive_max_pool", "fractional_max_pool", "max_unpool"))
+    has_indices = name.startswith(
+        ("max_pool", "adaptive_max_pool", "fractional_max_pool", "max_unpool", "cummax", "cummin")
+    )
     return wide(np.int64) if has_indices and jax.__version_info__ < (0, 5) else nullcontext()
 
 
@@ -214,6 +216,32 @@ CASES: dict[str, Case] = {
         lambda m, d, x: m.pixel_unshuffle(x, 2),
         lambda m, d, g, y, x: m.pixel_shuffle(g, 2),
         is_linear=True,
+    ),
+    "cumsum": Case(
+        ((2, 150, 3),),
+        lambda m, d, x: m.cumsum(x, 1, reverse=True),
+        lambda m, d, g, y, x: m.cumsum(g, 1),
+        is_linear=True,
+    ),
+    "cumprod": Case(
+        ((5, 6),),
+        lambda m, d, x: m.cumprod(x, 0),
+        lambda m, d, g, y, x: m.cumprod_backward(g, x, y, 0),
+    ),
+    "logcumsumexp": Case(
+        ((4, 140),),
+        lambda m, d, x: m.logcumsumexp(x, -1),
+        lambda m, d, g, y, x: m.logcumsumexp_backward(g, x, y, -1),
+    ),
+    "cummax": Case(
+        ((2, 40, 3),),
+        lambda m, d, x: m.cummax(x, 1)[0],
+        lambda m, d, g, y, x: m.cummaxmin_backward(g, m.cummax(x, 1)[1], 1),
+    ),
+    "cummin": Case(
+        ((2, 40),),
+        lambda m, d, x: m.cummin(x, 0, reverse=True)[0],
+        lambda m, d, g, y, x: m.cummaxmin_backward(g, m.cummin(x, 0, reverse=True)[1], 0, reverse=True),
     ),
     "avg_pool": Case(
         ((2, 3, 7, 8),),

@@ -23,6 +23,7 @@ from ._pad import pad
 from ._pixel_shuffle import pixel_shuffle, pixel_unshuffle
 from ._pooling import ps_roi_align, ps_roi_pool, roi_align, roi_align_3d, roi_align_levels, roi_pool
 from ._quantize import dequantize_per_channel
+from ._scans import cummax, cummin, cumprod, cumsum, logcumsumexp
 from ._segments import (
     gather_csr,
     segment_csr,
@@ -46,6 +47,10 @@ __all__ = [
     "avg_pool",
     "batched_nms",
     "cross_entropy",
+    "cummax",
+    "cummin",
+    "cumprod",
+    "cumsum",
     "deform_conv2d",
     "deform_im2col",
     "dequantize_per_channel",
@@ -53,6 +58,7 @@ __all__ = [
     "gather_csr",
     "grid_sample",
     "interpolate",
+    "logcumsumexp",
     "max_pool",
     "max_unpool",
     "nll_loss",

@@ -16,7 +16,8 @@ except ModuleNotFoundError as error:
     # By this module's name: `python -m pybaracuda.torch` then says it in one line, without a traceback.
     raise ModuleNotFoundError("pybaracuda.torch needs PyTorch, which is not installed", name=__name__) from None
 
-from . import _images, _interpolation, _losses, _pooling, _rows, geometric, scatter  # noqa: F401  (the first five enter their routes)
+# The first six enter their routes.
+from . import _images, _interpolation, _losses, _pooling, _rows, _scans, geometric, scatter  # noqa: F401
 from ._bad_indices import check_indices
 from ._compile import decompositions
 from ._deform_function import deform_conv2d
@@ -32,6 +33,7 @@ from ._ps_roi_functions import ps_roi_align, ps_roi_pool
 from ._quantize_function import dequantize_per_channel
 from ._report import Report, operators, report
 from ._roi_align_3d_function import roi_align_3d
+from ._scan_functions import cummax, cummin, cumprod, cumsum, logcumsumexp
 from ._segment_functions import (
     gather_csr,
     segment_csr,
@@ -53,6 +55,10 @@ __all__ = [
     "batched_nms",
     "check_indices",
     "cross_entropy",
+    "cummax",
+    "cummin",
+    "cumprod",
+    "cumsum",
     "decompositions",
     "deform_conv2d",
     "dequantize_per_channel",
@@ -61,6 +67,7 @@ __all__ = [
     "grid_sample",
     "install",
     "interpolate",
+    "logcumsumexp",
     "nll_loss",
     "nms",
     "operators",

@@ -99,12 +99,12 @@ class NllLossBackwardDescriptor(NllLossDescriptor):
 class CrossEntropyDescriptor(NllLossDescriptor):
     """A cross entropy between logits and target classes.
 
+    The other fields are those of :class:`NllLossDescriptor`.
+
     Parameters
     ----------
     label_smoothing : float
         Share of the target that all classes have alike; finite.
-
-    The other fields are those of :class:`NllLossDescriptor`.
     """
 
     label_smoothing: float = 0.0
@@ -432,7 +432,7 @@ def cross_entropy(
     -----
     As :func:`nll_loss`. Logits of 16 bits are not rounded again before the loss. What stands in the input for an
     element that does not count is not looked at. Exponentials and logarithms err by less than one unit in the last
-    place and have the same bits everywhere.
+    place and have the same bits everywhere. May be called from any number of threads.
     """
     smoothing = smoothing_of(label_smoothing)
     return _forward(input, target, weight, ignore_index, reduction, smoothing, return_sums, out, stream)

@@ -7,13 +7,16 @@
 //   images         logits                 256 elements, along which vectors lie
 //
 //   backward path  calls                  what a task is
-//   rows           d = 1                  some rows
-//   images         all                    256 elements with all their classes
+//   classes        log-probabilities      some zeros, then 256 elements
+//   rows           logits, d = 1          some rows
+//   images         logits                 128 elements with all their classes
 #include <type_traits>
 
+#include "core/checked.h"
 #include "core/cpu_convert.h"
 #include "core/cpu_launch.h"
 #include "core/cpu_parallel.h"
+#include "core/cpu_zeros.h"
 #include "core/integer_math.h"
 #include "core/paths.h"
 #include "core/workspace.h"
@@ -338,65 +341,74 @@ Slopes<Compute<T>> slopes_of(const Problem& p, const BackwardBuffers<T, kByLogit
   return Slopes<C>(p, gradient, weight_of(b.weight, target), all_weights);
 }
 
-template <bool kSmooths, typename T, bool kByLogits>
-Status gradients_of_rows(const Problem& p, const BackwardBuffers<T, kByLogits>& b) {
+// Of log-probabilities: zeros, and in them each element's class.
+template <typename T>
+Status gradients_of_classes(const Problem& p, const BackwardBuffers<T, false>& b) {
+  BARACUDA_RETURN_IF_FAILED(write_zeros(b.grad_input, p.logits));
+  parallel_for(ceil_div(p.elements, kChunk), grain_for(4 * kChunk), [&](int64_t chunk) {
+    const int64_t first = chunk * kChunk;
+    for_tiles(p, first, at_most(first + kChunk, p.elements), [&](const Run& run, int64_t begin) {
+      T* const out = b.grad_input + run.image * p.c * p.d + run.place;
+      for (int i = 0; i < run.count; ++i) {
+        const int64_t target = index_at(b.target, begin + i);
+        if (!counts(p, target)) continue;
+        out[target * p.d + i] = narrow<T>(-slopes_of(p, b, begin + i, target, Compute<T>(0)).of_target);
+      }
+    });
+  });
+  return Status::kOk;
+}
+
+template <bool kSmooths, typename T>
+Status gradients_of_rows(const Problem& p, const BackwardBuffers<T, true>& b) {
   using C = Compute<T>;
   const C all_weights = kSmooths ? all_weights_of(p, b.weight) : C(0);
-  parallel_for(p.elements, grain_for((kByLogits ? 8 : 1) * int64_t{p.c}), [&](int64_t row) {
+  parallel_for(p.elements, grain_for(8 * int64_t{p.c}), [&](int64_t row) {
     const int64_t target = index_at(b.target, row);
     T* const out = b.grad_input + row * p.c;
-    if (!kByLogits || !counts(p, target)) {
+    if (!counts(p, target)) {
       for (int64_t k = 0; k < p.c; ++k) out[k] = T{};
-      if (!counts(p, target)) return;
+      return;
     }
     const Slopes<C> slopes = slopes_of(p, b, row, target, all_weights);
-    if constexpr (!kByLogits) {
-      out[target] = narrow<T>(-slopes.of_target);
-    } else {
-      const T* const x = b.input + row * p.c;
-      const C log_sum_exp = b.log_sum_exp[row];
-      C found[kTile];
-      for (int64_t first = 0; first < p.c; first += kTile) {
-        const int count = static_cast<int>(at_most(kTile, p.c - first));
-        for (int i = 0; i < count; ++i) {
-          const C weight = kSmooths ? weight_of(b.weight, first + i) : C(0);
-          found[i] = slopes.template at<kSmooths>(widen_lane(x[first + i]), log_sum_exp, false, weight);
-        }
-        if (target >= first && target < first + count) {
-          const C weight = kSmooths ? weight_of(b.weight, target) : C(0);
-          found[target - first] = slopes.template at<kSmooths>(widen(x[target]), log_sum_exp, true, weight);
-        }
-        narrow_row<T>(found, out + first, count);
+    const T* const x = b.input + row * p.c;
+    const C log_sum_exp = b.log_sum_exp[row];
+    C found[kTile];
+    for (int64_t first = 0; first < p.c; first += kTile) {
+      const int count = static_cast<int>(at_most(kTile, p.c - first));
+      for (int i = 0; i < count; ++i) {
+        const C weight = kSmooths ? weight_of(b.weight, first + i) : C(0);
+        found[i] = slopes.template at<kSmooths>(widen_lane(x[first + i]), log_sum_exp, false, weight);
       }
+      if (target >= first && target < first + count) {
+        const C weight = kSmooths ? weight_of(b.weight, target) : C(0);
+        found[target - first] = slopes.template at<kSmooths>(widen(x[target]), log_sum_exp, true, weight);
+      }
+      narrow_row<T>(found, out + first, count);
     }
   });
   return Status::kOk;
 }
 
 // Of one class of `count` elements; `targets` are -1 where an element does not count.
-template <bool kSmooths, typename T, bool kByLogits>
+template <bool kSmooths, typename T>
 void gradients_of_class(const T* x, const Compute<T>* log_sum_exp, const Slopes<Compute<T>>* slopes,
                         const int32_t* targets, int32_t number, Compute<T> weight, int count, T* out) {
   using C = Compute<T>;
   C found[kTile];
   for (int i = 0; i < count; ++i) {
-    const bool is_target = targets[i] == number;
-    if constexpr (kByLogits) {
-      const C slope = slopes[i].template at<kSmooths>(widen_lane(x[i]), log_sum_exp[i], is_target, weight);
-      found[i] = targets[i] >= 0 ? slope : C(0);
-    } else {
-      found[i] = is_target ? -slopes[i].of_target : C(0);
-    }
+    const C slope = slopes[i].template at<kSmooths>(widen_lane(x[i]), log_sum_exp[i], targets[i] == number, weight);
+    found[i] = targets[i] >= 0 ? slope : C(0);
   }
   narrow_row<T>(found, out, count);
 }
 
-template <bool kSmooths, typename T, bool kByLogits>
-Status gradients_of_images(const Problem& p, const BackwardBuffers<T, kByLogits>& b) {
+template <bool kSmooths, typename T>
+Status gradients_of_images(const Problem& p, const BackwardBuffers<T, true>& b) {
   using C = Compute<T>;
   const C all_weights = kSmooths ? all_weights_of(p, b.weight) : C(0);
   const int64_t tiles = ceil_div(p.elements, kTile);
-  parallel_for(tiles, grain_for((kByLogits ? 8 : 1) * int64_t{kTile} * p.c), [&](int64_t tile) {
+  parallel_for(tiles, grain_for(8 * int64_t{kTile} * p.c), [&](int64_t tile) {
     Slopes<C> slopes[kTile];
     int32_t targets[kTile];
     for_tiles(p, tile * kTile, at_most((tile + 1) * kTile, p.elements), [&](const Run& run, int64_t begin) {
@@ -406,12 +418,11 @@ Status gradients_of_images(const Problem& p, const BackwardBuffers<T, kByLogits>
         slopes[i] = targets[i] < 0 ? Slopes<C>{} : slopes_of(p, b, begin + i, target, all_weights);
       }
       const int64_t corner = run.image * p.c * p.d + run.place;
-      const C* const log_sum_exp = kByLogits ? b.log_sum_exp + begin : nullptr;
       for (int32_t k = 0; k < p.c; ++k) {
         const int64_t at = corner + static_cast<int64_t>(k) * p.d;
         const C weight = kSmooths ? weight_of(b.weight, k) : C(0);
-        gradients_of_class<kSmooths, T, kByLogits>(kByLogits ? b.input + at : nullptr, log_sum_exp, slopes, targets, k,
-                                                   weight, run.count, b.grad_input + at);
+        gradients_of_class<kSmooths>(b.input + at, b.log_sum_exp + begin, slopes, targets, k, weight, run.count,
+                                     b.grad_input + at);
       }
     });
   });
@@ -449,33 +460,38 @@ struct ImagesPath {
   }
 };
 
-template <typename T, bool kByLogits>
+template <typename T>
+struct ClassGradientsPath {
+  static const char* name() { return "classes"; }
+  const Request<Problem, BackwardBuffers<T, false>>& call;
+  Status enqueue() const { return gradients_of_classes(call.p, call.b); }
+};
+
+template <typename T>
 struct RowGradientsPath {
   static const char* name() { return "rows"; }
-  const Request<Problem, BackwardBuffers<T, kByLogits>>& call;
+  const Request<Problem, BackwardBuffers<T, true>>& call;
   bool can() const { return call.p.d == 1; }
   Status enqueue() const {
-    if constexpr (kByLogits) {
-      if (call.p.smooths()) return gradients_of_rows<true>(call.p, call.b);
-    }
-    return gradients_of_rows<false>(call.p, call.b);
+    return call.p.smooths() ? gradients_of_rows<true>(call.p, call.b) : gradients_of_rows<false>(call.p, call.b);
   }
 };
 
-template <typename T, bool kByLogits>
+template <typename T>
 struct ImageGradientsPath {
   static const char* name() { return "images"; }
-  const Request<Problem, BackwardBuffers<T, kByLogits>>& call;
+  const Request<Problem, BackwardBuffers<T, true>>& call;
   Status enqueue() const {
-    if constexpr (kByLogits) {
-      if (call.p.smooths()) return gradients_of_images<true>(call.p, call.b);
-    }
-    return gradients_of_images<false>(call.p, call.b);
+    return call.p.smooths() ? gradients_of_images<true>(call.p, call.b) : gradients_of_images<false>(call.p, call.b);
   }
 };
 
 template <typename T, bool kByLogits>
 using ForwardPaths = std::conditional_t<kByLogits, Paths<RowsPath<T>, ImagesPath<T>>, Paths<ElementsPath<T>>>;
+
+template <typename T, bool kByLogits>
+using BackwardPaths =
+    std::conditional_t<kByLogits, Paths<RowGradientsPath<T>, ImageGradientsPath<T>>, Paths<ClassGradientsPath<T>>>;
 
 template <typename T, bool kByLogits>
 Status run(const Problem& p, const ForwardBuffers<T, kByLogits>& b, void* workspace) {
@@ -491,8 +507,7 @@ size_t bytes_of(const Problem& p, const ForwardBuffers<T, kByLogits>*) {
 
 template <typename T, bool kByLogits>
 Status run(const Problem& p, const BackwardBuffers<T, kByLogits>& b, void* workspace) {
-  return Paths<RowGradientsPath<T, kByLogits>, ImageGradientsPath<T, kByLogits>>::enqueue(
-      Request<Problem, BackwardBuffers<T, kByLogits>>{p, b, workspace});
+  return BackwardPaths<T, kByLogits>::enqueue(Request<Problem, BackwardBuffers<T, kByLogits>>{p, b, workspace});
 }
 
 template <typename T, bool kByLogits>

@@ -98,8 +98,8 @@ BARACUDA_HD C widened(C gap, C weight, C largest, C x) {
 }
 
 // e^(x - largest), or e^-80 if that is more: beside the largest term, which is 1, not one bit of a sum of 2^31 terms
-// depends on that. Where one of both is NaN, or both are the same infinity, it is e^-80, too: then the largest of all
-// is finite and these classes matter as little, or it is not, and the sum is not looked at.
+// depends on that. It is e^-80, too, where one of both is NaN or both are the same infinity: then the largest of all is
+// finite and these classes matter as little, or it is not, and the sum is not looked at.
 template <typename C>
 BARACUDA_HD C term_of(C x, C largest) {
   return decay_of(x - largest);

@@ -66,6 +66,7 @@ _EXPONENTIALS = (
 )
 _SOURCE = "torch.nn.functional.{function} (2.13){differs}."
 _ITEMS = "16 bytes (f64: 24)"
+_FOLDED = "for every 8192 of these or part of them once more, and 192 bytes"
 _ROW_SCRATCH = " On the CPU also at most 56 KiB."
 
 # Beside the segments, whose softmax this is.
@@ -88,7 +89,7 @@ OPERATORS: tuple[Operator, ...] = (
         variants=_VARIANTS,
         empty=_EMPTY,
         bad_data=_BAD_DATA.format(most=_MOST).strip(),
-        workspace=f"For every 256 elements or part of them at most {_ITEMS}, and 96 more.",
+        workspace=f"For every 256 elements or part of them at most {_ITEMS}, {_FOLDED}.",
         determinism=BIT_STABLE + _TREE.strip(),
         source=_SOURCE.format(function="nll_loss", differs=""),
     ),
@@ -127,7 +128,7 @@ OPERATORS: tuple[Operator, ...] = (
         empty=_EMPTY,
         bad_data=_BAD_DATA.format(most=_MOST) + "A NaN or positive infinity among an element's logits makes its loss "
         "and log_sum_exp NaN, and logits that are all negative infinity do.",
-        workspace=f"For every 256 elements or part of them, where d = 1 for every row, at most {_ITEMS}, and 96 more."
+        workspace=f"For every 256 elements or part of them, where d = 1 for every row, at most {_ITEMS}, {_FOLDED}."
         + _ROW_SCRATCH,
         determinism=BIT_STABLE + _TREE + _EXPONENTIALS,
         source=_SOURCE.format(

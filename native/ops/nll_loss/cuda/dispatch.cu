@@ -11,6 +11,9 @@
 //   images          logits                                       a thread an element
 //
 //   backward path   calls                                        what happens
+//   long vectors    d = 1, 2048 classes and more, rows at        a block a part of a row, in vectors
+//                   multiples of 16 bytes
+//   long rows       d = 1, 2048 classes and more                 a block a part of a row
 //   row vectors     d = 1, rows at multiples of 16 bytes         a thread some vectors
 //   rows            d = 1                                        a thread some elements
 //   image vectors   lines at multiples of 16 bytes               a thread a vector of elements, 32 classes
@@ -180,6 +183,17 @@ struct RowGradientsPath : GradientPath<T, kByLogits> {
 };
 
 template <typename T, bool kByLogits, int kLanes>
+struct LongRowGradientsPath : RowGradientsPath<T, kByLogits, kLanes> {
+  static const char* name() { return kLanes > 1 ? "long vectors" : "long rows"; }
+  bool can() const { return this->call.p.c >= kLongRow && RowGradientsPath<T, kByLogits, kLanes>::can(); }
+  Status enqueue() const {
+    return this->enqueue_gradients(long_row_gradients<T, kByLogits, false, kLanes>,
+                                   long_row_gradients<T, kByLogits, kByLogits, kLanes>,
+                                   LongRowTasks(this->call.p, kLanes), 1);
+  }
+};
+
+template <typename T, bool kByLogits, int kLanes>
 struct ImageGradientsPath : GradientPath<T, kByLogits> {
   static const char* name() { return kLanes > 1 ? "image vectors" : "images"; }
   bool can() const { return kLanes == 1 || this->is_aligned(this->call.p.d); }
@@ -192,7 +206,8 @@ struct ImageGradientsPath : GradientPath<T, kByLogits> {
 
 template <typename T, bool kByLogits>
 using BackwardPaths =
-    Paths<RowGradientsPath<T, kByLogits, kFullLanes<T>>, RowGradientsPath<T, kByLogits, 1>,
+    Paths<LongRowGradientsPath<T, kByLogits, kFullLanes<T>>, LongRowGradientsPath<T, kByLogits, 1>,
+          RowGradientsPath<T, kByLogits, kFullLanes<T>>, RowGradientsPath<T, kByLogits, 1>,
           ImageGradientsPath<T, kByLogits, kFullLanes<T>>, ImageGradientsPath<T, kByLogits, 1>>;
 
 template <typename T, bool kByLogits>

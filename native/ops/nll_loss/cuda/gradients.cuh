@@ -206,5 +206,55 @@ __global__ void __launch_bounds__(kGradientThreads)
   }
 }
 
+// Classes from which on a block has some of one row alone, and how many vectors of it each of its threads has.
+constexpr int32_t kLongRow = 2048;
+constexpr int kLongVectors = 16;
+
+// How long rows are shared out: `parts` of kGradientThreads kLongVectors vectors, of which a row has `vectors`.
+struct LongRowTasks {
+  int64_t vectors, parts, count;
+
+  LongRowTasks(const Problem& p, int lanes)
+      : vectors(p.c / lanes), parts(ceil_div(vectors, kGradientThreads * kLongVectors)), count(p.n * parts) {}
+};
+
+template <typename T, bool kByLogits, bool kSmooths, int kLanes>
+__global__ void __launch_bounds__(kGradientThreads)
+    long_row_gradients(const __grid_constant__ Shared<T, kByLogits> call, const __grid_constant__ LongRowTasks tasks) {
+  using C = Compute<T>;
+  using V = Vector<T, kLanes>;
+  const C gradient = call.gradient(), all_weights = kSmooths ? call.weights() : C(0);
+  for (int64_t task = blockIdx.x; task < tasks.count; task += gridDim.x) {
+    const Division by_parts(task, tasks.parts);
+    const Element<T> element = element_of(call, by_parts.quotient, gradient, all_weights);
+    const V* const input = reinterpret_cast<const V*>(call.b.input) + by_parts.quotient * tasks.vectors;
+    V* const grad_input = reinterpret_cast<V*>(call.b.grad_input) + by_parts.quotient * tasks.vectors;
+    // Of 32 bits without a sign, since the last part may end behind what a row can have.
+    const uint32_t first = static_cast<uint32_t>(by_parts.remainder) * (kGradientThreads * kLongVectors) + threadIdx.x;
+    const uint32_t end = static_cast<uint32_t>(tasks.vectors);
+    for (int round = 0; round < kLongVectors / kVectors; ++round) {
+      const uint32_t begin = first + round * (kGradientThreads * kVectors);
+      V x[kVectors] = {};
+      if constexpr (kByLogits) {
+#pragma unroll
+        for (int k = 0; k < kVectors; ++k) {
+          if (begin + k * kGradientThreads < end) x[k] = input[begin + k * kGradientThreads];
+        }
+      }
+#pragma unroll
+      for (int k = 0; k < kVectors; ++k) {
+        const uint32_t at = begin + k * kGradientThreads;
+        if (at >= end) break;
+#pragma unroll
+        for (int lane = 0; lane < kLanes; ++lane) {
+          x[k].lanes[lane] = gradient_of<kSmooths>(call, element, x[k].lanes[lane],
+                                                static_cast<int32_t>(at * kLanes + lane));
+        }
+        grad_input[at] = x[k];
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace baracuda::nll_loss

@@ -352,7 +352,7 @@ Status gradients_of_classes(const Problem& p, const BackwardBuffers<T, false>& b
       for (int i = 0; i < run.count; ++i) {
         const int64_t target = index_at(b.target, begin + i);
         if (!counts(p, target)) continue;
-        out[target * p.d + i] = narrow<T>(-slopes_of(p, b, begin + i, target, Compute<T>(0)).of_target);
+        out[target * p.d + i] = narrow<T>(slopes_of(p, b, begin + i, target, Compute<T>(0)).of_target);
       }
     });
   });

@@ -155,33 +155,35 @@ BARACUDA_HD C loss_of(const Problem& p, const Classes<C>& all, C log_sum, C x, C
   return fma(static_cast<C>(p.each), fma(all.weight, log_sum, all.gap), static_cast<C>(p.alone) * of_target);
 }
 
-// An element's gradient with respect to each logit is scale p, p being the class's probability, less what a class has
-// beside that.
+// An element's gradient with respect to each logit is scale p, p being the class's probability, and what a class has
+// beside that. This is kept with its sign: of -fma(a, b, c) GCC makes -(a b) - c, whose zero may have the other sign.
 template <typename C>
 struct Slopes {
   C scale = C(0);
-  C of_target = C(0);  // less this for the target's class
-  C of_weight = C(0);  // less this times its weight for every class
+  C of_target = C(0);  // more for the target's class
+  C of_weight = C(0);  // times its weight more for every class
 
   Slopes() = default;
 
   // `gradient` is that of the loss; `all_weights` is looked at where labels are smoothed.
   BARACUDA_HD Slopes(const Problem& p, C gradient, C weight, C all_weights) {
-    of_target = weight * gradient;
-    scale = of_target;
+    scale = weight * gradient;
     if (p.smooths()) {
-      of_target = static_cast<C>(p.alone) * of_target;
-      of_weight = static_cast<C>(p.each) * gradient;
-      scale = fma(of_weight, all_weights, of_target);
+      const C each = static_cast<C>(p.each) * gradient;
+      scale = static_cast<C>(p.alone) * scale;
+      of_target = -scale;
+      of_weight = -each;
+      scale = fma(each, all_weights, scale);
+    } else {
+      of_target = -scale;
     }
   }
 
   template <bool kSmooths>
   BARACUDA_HD C at(C x, C log_sum_exp, bool is_target, C weight) const {
     const C share = exp_of(x - log_sum_exp);
-    if (!kSmooths) return is_target ? fma(scale, share, -of_target) : scale * share;
-    const C beside = is_target ? fma(of_weight, weight, of_target) : of_weight * weight;
-    return fma(scale, share, -beside);
+    if (!kSmooths) return is_target ? fma(scale, share, of_target) : scale * share;
+    return fma(scale, share, is_target ? fma(of_weight, weight, of_target) : of_weight * weight);
   }
 };
 

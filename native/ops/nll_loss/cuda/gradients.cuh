@@ -98,7 +98,7 @@ __device__ __forceinline__ T gradient_of(const Shared<T, kByLogits>& call, const
   using C = Compute<T>;
   const bool is_target = element.target == number;
   if constexpr (!kByLogits) {
-    return is_target ? narrow<T>(-element.slopes.of_target) : T{};
+    return is_target ? narrow<T>(element.slopes.of_target) : T{};
   } else {
     const C weight = kSmooths ? weight_of(call.b.weight, number) : C(0);
     const C slope = element.slopes.template at<kSmooths>(widen(x), element.log_sum_exp, is_target, weight);

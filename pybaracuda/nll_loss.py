@@ -226,8 +226,8 @@ def prepare(
     else:
         descriptor = CrossEntropyDescriptor(**fields, **options, label_smoothing=label_smoothing)
         outputs.append(Output(elements, wide, wide, wanted=all_wanted))
-    outputs.append(Output((), wide, wide, wanted=all_wanted))
-    outputs.append(Output((), descriptor.index_element, descriptor.index_element, wanted=all_wanted))
+    outputs.append(Output((1,), wide, wide, wanted=all_wanted))
+    outputs.append(Output((1,), descriptor.index_element, descriptor.index_element, wanted=all_wanted))
     casts = (None, cast) if weight is None else (None, cast, None)
     return Prepared(_call.kernel_for(descriptor, device), outputs, casts=casts)
 
@@ -246,10 +246,13 @@ def prepare_backward(
 ) -> Prepared:
     """Prepare a gradient; `of_logits` has the logits' dtype, the sums of exponentials and the smoothing."""
     element = _call.element_of("grad_output", grad_output[1])
+    if of_logits is not None:
+        _call.element_of("input", of_logits[0], (element,), why=", the dtype of grad_output")
     fields, cast = _fields("input", shape, element, target, weight)
     wide, elements = wide_of(element), elements_shape("input", shape)
     _call.check_shape("grad_output", grad_output[0], elements if reduction == "none" else ())
-    _call.check_shape("total_weight", total_weight[0], ())
+    if total_weight[0]:
+        _call.check_shape("total_weight", total_weight[0], (1,))
     _call.element_of("total_weight", total_weight[1], (wide,))
     options: dict[str, Any] = {"ignore_index": ignore_index, "reduction": REDUCTIONS.index(reduction)}
     descriptor: NllLossDescriptor
@@ -258,8 +261,7 @@ def prepare_backward(
         descriptor = NllLossBackwardDescriptor(**fields, **options)
         casts: tuple[str | None, ...] = (None, cast, *weights, None)
     else:
-        dtype, log_sum_exp, label_smoothing = of_logits
-        _call.element_of("input", dtype, (element,), why=", the dtype of grad_output")
+        _, log_sum_exp, label_smoothing = of_logits
         _call.check_shape("log_sum_exp", log_sum_exp[0], elements)
         _call.element_of("log_sum_exp", log_sum_exp[1], (wide,))
         descriptor = CrossEntropyBackwardDescriptor(**fields, **options, label_smoothing=label_smoothing)
@@ -357,10 +359,10 @@ def nll_loss(
     -------
     output : array, [], or of the target's shape
         Of the input's kind, dtype and device.
-    total_weight : array, []
+    total_weight : array, [1]
         With `return_sums`: the sum of the weights of the elements' classes in float32, for float64 in float64; 0
         without a reduction.
-    num_dropped : array, []
+    num_dropped : array, [1]
         With `return_sums`: how many targets are neither `ignore_index` nor a class, in the target's dtype.
 
     Raises
@@ -458,7 +460,7 @@ def nll_loss_backward(
         Gradient of the result in float32, float64, float16 or bfloat16.
     target : array
         The forward call's.
-    total_weight : array, []
+    total_weight : array, [1] or []
         What the forward call answered; its value is read for a mean alone.
     input_shape : sequence of int
         Shape of the forward's input.

@@ -21,7 +21,7 @@ from ._primitive import array_of, call, run
 
 __all__ = ["cross_entropy", "nll_loss"]
 
-_LOGITS, _ELEMENTS, _WEIGHT = ("n", "c", "d"), ("n", "d"), ("c",)
+_LOGITS, _ELEMENTS, _WEIGHT, _ONE = ("n", "c", "d"), ("n", "d"), ("c",), ("one",)
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ class _Losses(_OfLosses):
 
     def axes(self, *specs: Spec) -> Axes:
         operands = (_LOGITS, _ELEMENTS, _WEIGHT)[: len(specs)]
-        sums = ((), ()) if self.options.label_smoothing is None else (_ELEMENTS, (), ())
+        sums = (_ONE, _ONE) if self.options.label_smoothing is None else (_ELEMENTS, _ONE, _ONE)
         # How many targets were dropped is a sum in every case.
         return Axes(operands, (self.options.losses, *sums), frozenset(), frozenset())
 
@@ -167,10 +167,10 @@ class _Gradient(_OfLosses):
     def axes(self, *specs: Spec) -> Axes:
         operands: tuple[tuple[str, ...], ...]
         if self.options.label_smoothing is None:
-            operands = (self.options.losses, _ELEMENTS, *[_WEIGHT] * (len(specs) - 3), ())
+            operands = (self.options.losses, _ELEMENTS, *[_WEIGHT] * (len(specs) - 3), _ONE)
         else:
             weight = [_WEIGHT] * (len(specs) - 5)
-            operands = (self.options.losses, _LOGITS, _ELEMENTS, *weight, _ELEMENTS, ())
+            operands = (self.options.losses, _LOGITS, _ELEMENTS, *weight, _ELEMENTS, _ONE)
         return Axes(operands, (_LOGITS,), frozenset(_ELEMENTS), self.options.split)
 
     def jvp(self, operands: Sequence[Any], tangents: Tangents, outputs: Sequence[Any]) -> Tangents:
@@ -207,7 +207,7 @@ class _Curvature(Operation):
         weights = weight[0].astype(wide) if weight else jnp.ones(classes, wide)
         scale = (1 - options.label_smoothing) * weights[jnp.where(counts, target, 0)]
         scale = (scale + options.label_smoothing / max(classes, 1) * weights.sum()) * grad_output.astype(wide)
-        scale = scale / total_weight if options.reduction == "mean" else scale
+        scale = scale / total_weight[0] if options.reduction == "mean" else scale
         share = jnp.exp(input.astype(wide) - log_sum_exp[:, None])
         moved = tangent.astype(wide)
         bent = scale[:, None] * share * (moved - (share * moved).sum(1, keepdims=True))

@@ -31,7 +31,7 @@ def _run_nll_loss(input: Any, target: Any, weight: Any, ignore_index: int, reduc
 
 
 def _fake_nll_loss(input: Any, target: Any, weight: Any, ignore_index: int, reduction: str) -> tuple[Any, ...]:
-    return _losses(input, target, reduction), input.new_empty((), dtype=_wide(input))
+    return _losses(input, target, reduction), input.new_empty((1,), dtype=_wide(input))
 
 
 _nll_loss = define(
@@ -126,7 +126,7 @@ def _fake_cross_entropy(
     input: Any, target: Any, weight: Any, ignore_index: int, reduction: str, label_smoothing: float
 ) -> tuple[Any, ...]:
     wide = _wide(input)
-    sums = input.new_empty(target.shape, dtype=wide), input.new_empty((), dtype=wide)
+    sums = input.new_empty(target.shape, dtype=wide), input.new_empty((1,), dtype=wide)
     return _losses(input, target, reduction), *sums
 
 
@@ -225,7 +225,7 @@ class _CrossEntropyTwice(Differentiable):
         weights = torch.ones(classes, dtype=wide, device=input.device) if weight is None else weight.to(wide)
         scale = (1 - label_smoothing) * weights[torch.where(has_loss, target, 0).to(torch.int64)]
         scale = (scale + label_smoothing / max(classes, 1) * weights.sum()) * grad_output.to(wide)
-        scale = scale / total_weight if reduction == "mean" else scale
+        scale = scale / total_weight.reshape(()) if reduction == "mean" else scale
         share = (input.to(wide) - log_sum_exp.unsqueeze(axis)).exp()
         step = grad.to(wide) - (share * grad.to(wide)).sum(axis, keepdim=True)
         of_input = torch.where(has_loss.unsqueeze(axis), scale.unsqueeze(axis) * share * step, 0.0)

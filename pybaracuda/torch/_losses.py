@@ -58,7 +58,7 @@ def _enter(name: str, axes: int) -> None:
 
     def run(self: Any, target: Any, weight: Any, reduction: int, ignore_index: int) -> tuple[Any, Any]:
         output, total = forward(self, target, weight, ignore_index, REDUCTIONS[reduction], nll_loss)
-        return output, total.to(self.dtype)
+        return output, total.to(self.dtype).reshape(())
 
     def out_refusal(
         self: Any, target: Any, weight: Any, reduction: int, ignore_index: int, *, output: Any, total_weight: Any

@@ -716,7 +716,22 @@ def operator_calls(data: SimpleNamespace, rng: np.random.Generator) -> dict[str,
     codes = torch.tensor(rng.integers(0, 9, (3, 4)), dtype=torch.uint8, device=data.device)
     pixels = torch.tensor(rng.integers(-2, 22, (3, 2, 2, 3)), dtype=torch.int32, device=data.device)
     best = torch.tensor([[0, 0], [-1, -1], [2, 2], [5, 5]], device=data.device)
+    total, means, losses = rows(1).detach() + 9, (-1, "mean"), (None, -1, "none")
+    targets, sums = data.targets, rows(3, 5).detach() + 4
     return {
+        "nll_loss": [(rows(3, 4, 5), targets, data.weights, *means), (rows(3, 4, 5), targets, *losses)],
+        "nll_loss_backward": [
+            (rows(), targets, total, (3, 4, 5), data.weights, *means),
+            (rows(3, 5), targets, total, (3, 4, 5), *losses),
+        ],
+        "cross_entropy": [
+            (rows(3, 4, 5), targets, data.weights, *means, 0.25),
+            (rows(3, 4, 5), targets, *losses, 0.0),
+        ],
+        "cross_entropy_backward": [
+            (rows(), rows(3, 4, 5), targets, sums, total, data.weights, *means, 0.25),
+            (rows(3, 5), rows(3, 4, 5), targets, sums, total, *losses, 0.0),
+        ],
         "roi_align": [(rows(2, 2, 5, 4), data.boxes, 2, 3, 0.5, 2, True)],
         "roi_align_backward": [(rows(3, 2, 2, 3), data.boxes, (2, 2, 5, 4), 0.5, 2, True)],
         # It has no derivative, and says so, which has a test.

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from .._call import flag
 from ..nll_loss import cross_entropy as entropy
 from ..nll_loss import cross_entropy_backward, nll_loss_backward, reduction_of, smoothing_of
 from ..nll_loss import nll_loss as likelihood
@@ -26,16 +27,23 @@ def _losses(input: Any, target: Any, reduction: str) -> Any:
     return input.new_empty(target.shape if reduction == "none" else ())
 
 
+def _sums(input: Any, target: Any) -> tuple[Any, Any]:
+    """Answer what the sum of weights and the number of dropped targets look like."""
+    index = torch.int64 if target.dtype == torch.int64 else torch.int32
+    return input.new_empty((1,), dtype=_wide(input)), input.new_empty((1,), dtype=index)
+
+
 def _run_nll_loss(input: Any, target: Any, weight: Any, ignore_index: int, reduction: str) -> tuple[Any, ...]:
     return forward(input, target, weight, ignore_index, reduction, likelihood)
 
 
 def _fake_nll_loss(input: Any, target: Any, weight: Any, ignore_index: int, reduction: str) -> tuple[Any, ...]:
-    return _losses(input, target, reduction), input.new_empty((1,), dtype=_wide(input))
+    return _losses(input, target, reduction), *_sums(input, target)
 
 
 _nll_loss = define(
-    "nll_loss(Tensor input, Tensor target, Tensor? weight, int ignore_index, str reduction) -> (Tensor, Tensor)",
+    "nll_loss(Tensor input, Tensor target, Tensor? weight, int ignore_index, str reduction) -> "
+    "(Tensor, Tensor, Tensor)",
     _run_nll_loss,
     _fake_nll_loss,
     lambda *args: _NllLoss.apply(*args),
@@ -70,7 +78,7 @@ _nll_loss_backward = define(
 
 
 class _NllLoss(Differentiable):
-    """Linear in the input; the sum of weights has no gradient."""
+    """Linear in the input; the sum of weights and the number of dropped targets have no gradient."""
 
     @staticmethod
     def forward(input: Any, target: Any, weight: Any, ignore_index: int, reduction: str) -> Any:
@@ -80,11 +88,11 @@ class _NllLoss(Differentiable):
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
         input, target, weight, *ctx.options = inputs
         ctx.save_for_backward(target, weight, output[1])
-        ctx.mark_non_differentiable(output[1])
+        ctx.mark_non_differentiable(output[1], output[2])
         ctx.shape = tuple(input.shape)
 
     @staticmethod
-    def backward(ctx: Any, grad_output: Any, _: Any) -> Any:
+    def backward(ctx: Any, grad_output: Any, of_total: Any, of_count: Any) -> Any:
         target, weight, total_weight = ctx.saved_tensors
         grad = _NllLossBackward.apply(grad_output, target, total_weight, ctx.shape, weight, *ctx.options)
         return grad, None, None, None, None
@@ -125,14 +133,13 @@ def _run_cross_entropy(
 def _fake_cross_entropy(
     input: Any, target: Any, weight: Any, ignore_index: int, reduction: str, label_smoothing: float
 ) -> tuple[Any, ...]:
-    wide = _wide(input)
-    sums = input.new_empty(target.shape, dtype=wide), input.new_empty((1,), dtype=wide)
+    sums = input.new_empty(target.shape, dtype=_wide(input)), *_sums(input, target)
     return _losses(input, target, reduction), *sums
 
 
 _cross_entropy = define(
     "cross_entropy(Tensor input, Tensor target, Tensor? weight, int ignore_index, str reduction, "
-    "float label_smoothing) -> (Tensor, Tensor, Tensor)",
+    "float label_smoothing) -> (Tensor, Tensor, Tensor, Tensor)",
     _run_cross_entropy,
     _fake_cross_entropy,
     lambda *args: _CrossEntropy.apply(*args),
@@ -169,10 +176,10 @@ class _CrossEntropy(Differentiable):
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
         input, target, weight, *ctx.options = inputs
         ctx.save_for_backward(input, target, output[1], output[2], weight)
-        ctx.mark_non_differentiable(output[1], output[2])
+        ctx.mark_non_differentiable(output[1], output[2], output[3])
 
     @staticmethod
-    def backward(ctx: Any, grad_output: Any, *_: Any) -> Any:
+    def backward(ctx: Any, grad_output: Any, of_sums: Any, of_total: Any, of_count: Any) -> Any:
         grad = _CrossEntropyBackward.apply(grad_output, *ctx.saved_tensors, *ctx.options)
         return grad, None, None, None, None, None
 
@@ -180,9 +187,21 @@ class _CrossEntropy(Differentiable):
 class _CrossEntropyBackward(Differentiable):
     """Linear in the gradient of the loss; what it is of the logits is PyTorch's arithmetic."""
 
+    # A compiler takes a function of any number of arguments for one with a context.
     @staticmethod
-    def forward(grad_output: Any, input: Any, target: Any, log_sum_exp: Any, total_weight: Any, *others: Any) -> Any:
-        return _cross_entropy_backward(grad_output, input, target, log_sum_exp, total_weight, *others)
+    def forward(
+        grad_output: Any,
+        input: Any,
+        target: Any,
+        log_sum_exp: Any,
+        total_weight: Any,
+        weight: Any,
+        ignore_index: int,
+        reduction: str,
+        label_smoothing: float,
+    ) -> Any:
+        options = (ignore_index, reduction, label_smoothing)
+        return _cross_entropy_backward(grad_output, input, target, log_sum_exp, total_weight, weight, *options)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
@@ -240,7 +259,15 @@ class _CrossEntropyTwice(Differentiable):
         raise NotImplementedError("cross_entropy has no third derivative")
 
 
-def nll_loss(input: Any, target: Any, weight: Any = None, ignore_index: int = -100, reduction: str = "mean") -> Any:
+def nll_loss(
+    input: Any,
+    target: Any,
+    weight: Any = None,
+    ignore_index: int = -100,
+    reduction: str = "mean",
+    *,
+    return_sums: bool = False,
+) -> Any:
     """Take the negative log-likelihood of target classes, as ``torch.nn.functional.nll_loss`` does.
 
     Parameters
@@ -254,11 +281,13 @@ def nll_loss(input: Any, target: Any, weight: Any = None, ignore_index: int = -1
     ignore_index : int
         The target of elements that do not count; it need not be a class.
     reduction : {"mean", "sum", "none"}
+    return_sums : bool
+        Whether to answer also `total_weight` and `num_dropped`, as ``pybaracuda.nll_loss`` does.
 
     Returns
     -------
     Tensor, [], or of the target's shape
-        Of the input's dtype and device.
+        Of the input's dtype and device; with `return_sums` a tuple, of which the others have no gradient.
 
     Raises
     ------
@@ -272,7 +301,8 @@ def nll_loss(input: Any, target: Any, weight: Any = None, ignore_index: int = -1
     On a GPU a target that is no class is dropped, and counted for :func:`check_indices`. Derivatives of every order.
     The same bits on every run, thread count, GPU and backend.
     """
-    return _NllLoss.apply(input, target, weight, ignore_index, reduction_of(reduction))[0]
+    found = _NllLoss.apply(input, target, weight, ignore_index, reduction_of(reduction))
+    return tuple(found) if flag("return_sums", return_sums) else found[0]
 
 
 def cross_entropy(
@@ -282,6 +312,8 @@ def cross_entropy(
     ignore_index: int = -100,
     reduction: str = "mean",
     label_smoothing: float = 0.0,
+    *,
+    return_sums: bool = False,
 ) -> Any:
     """Take the cross entropy between logits and targets, as ``torch.nn.functional.cross_entropy`` does.
 
@@ -299,11 +331,14 @@ def cross_entropy(
     reduction : {"mean", "sum", "none"}
     label_smoothing : float
         Share of the target, from 0 to 1, that all classes have alike.
+    return_sums : bool
+        Whether to answer also `log_sum_exp`, `total_weight` and `num_dropped`, as ``pybaracuda.cross_entropy`` does;
+        not for probabilities.
 
     Returns
     -------
     Tensor, [], or of the target's shape
-        Of the input's dtype and device.
+        Of the input's dtype and device; with `return_sums` a tuple, of which the others have no gradient.
 
     Raises
     ------
@@ -319,9 +354,13 @@ def cross_entropy(
     exist, by PyTorch's arithmetic; third ones raise NotImplementedError. The same bits on every run, thread count, GPU
     and backend.
     """
+    every = flag("return_sums", return_sums)
     if target.is_floating_point():
+        if every:
+            raise ValueError("return_sums: a loss by probabilities has no sums to answer")
         return torch.nn.functional.cross_entropy(
             input, target, weight, None, ignore_index, None, reduction, label_smoothing
         )
     options = (ignore_index, reduction_of(reduction), smoothing_of(label_smoothing))
-    return _CrossEntropy.apply(input, target, weight, *options)[0]
+    found = _CrossEntropy.apply(input, target, weight, *options)
+    return tuple(found) if every else found[0]

@@ -23,17 +23,18 @@ _WIDE = {torch.float16: torch.float32, torch.bfloat16: torch.float32}
 def forward(
     self: Any, target: Any, weight: Any, ignore_index: int, reduction: str, call: Any, *options: Any
 ) -> tuple[Any, ...]:
-    """Call an array function of a loss, and answer all but the number of targets that it dropped.
+    """Call an array function of a loss with its sums, and count the targets that it dropped.
 
     On the CPU such a target is an error, as it is PyTorch's.
     """
-    *found, dropped = call(self, target, weight, ignore_index, reduction, *options, return_sums=True)
+    found: tuple[Any, ...] = call(self, target, weight, ignore_index, reduction, *options, return_sums=True)
+    dropped = found[-1]
     if dropped.device.type != "cpu":
         note_dropped(dropped)
     elif int(dropped):
         wrong = target[((target < 0) | (target >= self.shape[min(self.dim(), 2) - 1])) & (target != ignore_index)]
         raise IndexError(f"Target {int(wrong[0])} is out of bounds.")
-    return tuple(found)
+    return found
 
 
 def _refusal(self: Any, target: Any, weight: Any, reduction: int) -> str:
@@ -57,7 +58,7 @@ def _enter(name: str, axes: int) -> None:
         return _refusal(self, target, weight, reduction) or ("" if self.dim() == axes else "shapes that do not fit")
 
     def run(self: Any, target: Any, weight: Any, reduction: int, ignore_index: int) -> tuple[Any, Any]:
-        output, total = forward(self, target, weight, ignore_index, REDUCTIONS[reduction], nll_loss)
+        output, total, _ = forward(self, target, weight, ignore_index, REDUCTIONS[reduction], nll_loss)
         return output, total.to(self.dtype).reshape(())
 
     def out_refusal(

@@ -494,6 +494,18 @@ def test_an_input_that_all_share_is_read_where_it_lies(place: Place, rng: np.ran
     assert_same_bits(place.numpy(found).ravel(), place.numpy(expected).ravel())
 
 
+def test_an_input_that_all_share_counts_once() -> None:
+    # 2^24 gradients of 2^41 bytes are too many, one image of as many bytes is not.
+    sizes = (2**24, 8, 2**28, 2**8, 1, 1)
+    pybaracuda.GridSamplePlan.select(pybaracuda.GridSampleDescriptor(*sizes, shares_input=True))
+    described = pybaracuda.GridSampleBackwardDescriptor
+    pybaracuda.GridSampleBackwardPlan.select(described(*sizes, gradients="grid", shares_input=True))
+    with pytest.raises(pybaracuda.InvalidProblemError, match="grad_input is too large"):
+        pybaracuda.GridSampleBackwardPlan.select(described(*sizes, shares_input=True))
+    with pytest.raises(pybaracuda.InvalidProblemError, match="input is too large"):
+        pybaracuda.GridSamplePlan.select(pybaracuda.GridSampleDescriptor(*sizes))
+
+
 def test_other_inputs_with_a_repeated_axis_are_copied(place: Place, rng: np.random.Generator) -> None:
     case = random_grid_case(rng, np.float32, (3, 4, 6, 7))
     repeated = case._replace(input=np.repeat(case.input[:, :1], 4, axis=1))

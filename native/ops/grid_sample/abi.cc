@@ -16,14 +16,13 @@ struct Common {
   using Arguments = Block;
   using Problem = RuledProblem;
 
-  // What the tensor of samples is called.
-  static constexpr const char* kSamples = Block::kOutput != Role::kNone ? "output" : "grad_output";
+  static constexpr bool kIsBackward = Block::kOutput == Role::kNone;
 
   static Status make_problem(const Arguments& a, RuledProblem* problem) { return make_problem(a, {}, problem); }
 
  protected:
   static Status make_problem(const Arguments& a, const Options& options, RuledProblem* problem) {
-    return grid_sample::make_problem(a.n, a.c, a.input_h, a.input_w, a.output_h, a.output_w, options, kSamples,
+    return grid_sample::make_problem(a.n, a.c, a.input_h, a.input_w, a.output_h, a.output_w, options, kIsBackward,
                                      sizeof(T), sizeof(C), problem);
   }
 };

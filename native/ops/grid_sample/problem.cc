@@ -7,7 +7,7 @@
 namespace baracuda::grid_sample {
 
 Status make_problem(int32_t n, int32_t c, int32_t input_h, int32_t input_w, int32_t output_h, int32_t output_w,
-                    const Options& options, const char* samples, int64_t element_bytes, int64_t coordinate_bytes,
+                    const Options& options, bool is_backward, int64_t element_bytes, int64_t coordinate_bytes,
                     RuledProblem* problem) {
   BARACUDA_RETURN_IF_FAILED(check_extent("n", n));
   BARACUDA_RETURN_IF_FAILED(check_extent("c", c));
@@ -34,17 +34,22 @@ Status make_problem(int32_t n, int32_t c, int32_t input_h, int32_t input_w, int3
   p.output_h = output_h, p.output_w = output_w;
   p.pixels = static_cast<int64_t>(input_h) * input_w;
   p.samples = static_cast<int64_t>(output_h) * output_w;
+  const CheckedCount image = CheckedCount(element_bytes).times(c).times(input_h).times(input_w);
+  const CheckedCount images = CheckedCount(element_bytes).times(n).times(c).times(input_h).times(input_w);
+  BARACUDA_RETURN_IF_FAILED(check_count("input", p.shares_input ? image : images, &p.input_numel));
   BARACUDA_RETURN_IF_FAILED(check_count(
-      "input", CheckedCount(element_bytes).times(n).times(c).times(input_h).times(input_w), &p.input_numel));
-  if (p.shares_input) {  // the one image counts where there are no samples, too
-    int64_t numel;
-    BARACUDA_RETURN_IF_FAILED(
-        check_count("input", CheckedCount(element_bytes).times(c).times(input_h).times(input_w), &numel));
-  }
-  BARACUDA_RETURN_IF_FAILED(check_count(
-      samples, CheckedCount(element_bytes).times(n).times(c).times(output_h).times(output_w), &p.output_numel));
+      is_backward ? "grad_output" : "output",
+      CheckedCount(element_bytes).times(n).times(c).times(output_h).times(output_w), &p.output_numel));
   BARACUDA_RETURN_IF_FAILED(check_count(
       "grid", CheckedCount(coordinate_bytes).times(n).times(output_h).times(output_w).times(2), &p.grid_numel));
+  if (p.shares_input) {
+    if (is_backward && p.has_grad_input()) {
+      BARACUDA_RETURN_IF_FAILED(check_count("grad_input", images, &p.input_numel));
+    } else {
+      // Nothing has so many elements; whether it would have any is asked.
+      p.input_numel = images.fits() ? images.value() : INT64_MAX;
+    }
+  }
   *problem = p;
   return Status::kOk;
 }

@@ -74,10 +74,10 @@ struct Options {
   int32_t mode, padding_mode, align_corners, gradients, shares_input;
 };
 
-// Checks in the project's fixed order. `samples` is what a text calls the tensor of samples; `element_bytes` and
-// `coordinate_bytes` are the sizes of T and of the grid's type.
+// Checks in the project's fixed order. `element_bytes` and `coordinate_bytes` are the sizes of T and of the grid's
+// type.
 Status make_problem(int32_t n, int32_t c, int32_t input_h, int32_t input_w, int32_t output_h, int32_t output_w,
-                    const Options& options, const char* samples, int64_t element_bytes, int64_t coordinate_bytes,
+                    const Options& options, bool is_backward, int64_t element_bytes, int64_t coordinate_bytes,
                     RuledProblem* problem);
 
 }  // namespace baracuda::grid_sample

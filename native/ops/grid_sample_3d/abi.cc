@@ -23,8 +23,8 @@ struct Common {
     const Extents extents{a.n, a.c, a.input_d, a.input_h, a.input_w, a.output_d, a.output_h, a.output_w};
     const grid_sample::Options options{given.mode, given.padding_mode, given.align_corners, given.gradients,
                                        given.shares_input};
-    const char* const samples = Block::kOutput != Role::kNone ? "output" : "grad_output";
-    return grid_sample_3d::make_problem(extents, options, samples, sizeof(T), sizeof(C), problem);
+    const bool is_backward = Block::kOutput == Role::kNone;
+    return grid_sample_3d::make_problem(extents, options, is_backward, sizeof(T), sizeof(C), problem);
   }
 };
 

@@ -29,7 +29,7 @@ Status check_options(const grid_sample::Options& options) {
 
 }  // namespace
 
-Status make_problem(const Extents& e, const grid_sample::Options& options, const char* samples, int64_t element_bytes,
+Status make_problem(const Extents& e, const grid_sample::Options& options, bool is_backward, int64_t element_bytes,
                     int64_t coordinate_bytes, Problem* problem) {
   BARACUDA_RETURN_IF_FAILED(check_extents(e));
   BARACUDA_RETURN_IF_FAILED(check_options(options));
@@ -51,17 +51,22 @@ Status make_problem(const Extents& e, const grid_sample::Options& options, const
   const auto size = [](const CheckedCount& found) { return found.fits() ? found.value() : 0; };
   p.voxels = size(count(1, e.input_d, e.input_h, e.input_w));
   p.samples = size(count(1, e.output_d, e.output_h, e.output_w));
+  const CheckedCount volume = count(element_bytes, e.input_d, e.input_h, e.input_w).times(e.c);
+  const CheckedCount volumes = count(element_bytes, e.input_d, e.input_h, e.input_w).times(e.n).times(e.c);
+  BARACUDA_RETURN_IF_FAILED(check_count("input", p.shares_input ? volume : volumes, &p.input_numel));
   BARACUDA_RETURN_IF_FAILED(check_count(
-      "input", count(element_bytes, e.input_d, e.input_h, e.input_w).times(e.n).times(e.c), &p.input_numel));
-  if (p.shares_input) {  // the one volume counts where there are no samples, too
-    int64_t numel;
-    BARACUDA_RETURN_IF_FAILED(
-        check_count("input", count(element_bytes, e.input_d, e.input_h, e.input_w).times(e.c), &numel));
-  }
-  BARACUDA_RETURN_IF_FAILED(check_count(
-      samples, count(element_bytes, e.output_d, e.output_h, e.output_w).times(e.n).times(e.c), &p.output_numel));
+      is_backward ? "grad_output" : "output",
+      count(element_bytes, e.output_d, e.output_h, e.output_w).times(e.n).times(e.c), &p.output_numel));
   BARACUDA_RETURN_IF_FAILED(check_count(
       "grid", count(coordinate_bytes, e.output_d, e.output_h, e.output_w).times(e.n).times(kAxes), &p.grid_numel));
+  if (p.shares_input) {
+    if (is_backward && p.has_grad_input()) {
+      BARACUDA_RETURN_IF_FAILED(check_count("grad_input", volumes, &p.input_numel));
+    } else {
+      // Nothing has so many elements; whether it would have any is asked.
+      p.input_numel = volumes.fits() ? volumes.value() : INT64_MAX;
+    }
+  }
   *problem = p;
   return Status::kOk;
 }

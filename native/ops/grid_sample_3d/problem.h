@@ -50,9 +50,9 @@ BARACUDA_HD int64_t input_offset(const Problem& p, int64_t volume) {
   return p.shares_input ? 0 : volume * p.c * p.voxels;
 }
 
-// Checks in the project's fixed order. `samples` is what a text calls the tensor of samples; `element_bytes` and
-// `coordinate_bytes` are the sizes of T and of the grid's type.
-Status make_problem(const Extents& extents, const grid_sample::Options& options, const char* samples,
+// Checks in the project's fixed order. `element_bytes` and `coordinate_bytes` are the sizes of T and of the grid's
+// type.
+Status make_problem(const Extents& extents, const grid_sample::Options& options, bool is_backward,
                     int64_t element_bytes, int64_t coordinate_bytes, Problem* problem);
 
 }  // namespace baracuda::grid_sample_3d

@@ -73,14 +73,24 @@ struct CubicBlock {
 template <typename C>
 using CubicWeights = C[kCubicTaps][kCubicSamples<C>];
 
-// What the taps of a block weigh, products of one weight per axis: of_y(fraction) and of_x(fraction) give four each.
-// Samples with a weight of 0 are whole no longer.
-template <typename C, typename OfY, typename OfX>
-inline void weigh_cubic(CubicBlock<C>& block, OfY of_y, OfX of_x, CubicWeights<C>& weights) {
+// What an axis gives to the weight of a tap: its own weight, or that one's derivative by the axis' position.
+enum class CubicFactor { kWeight, kSlope };
+template <CubicFactor kFactor, typename C>
+inline void cubic_factors(C t, C* factors) {
+  if constexpr (kFactor == CubicFactor::kWeight) {
+    cubic_weights(t, factors);
+  } else {
+    cubic_slopes(t, factors);
+  }
+}
+
+// What the taps of a block weigh, products of one factor per axis. Samples with a weight of 0 are whole no longer.
+template <CubicFactor kOfY, CubicFactor kOfX, typename C>
+inline void weigh_cubic(CubicBlock<C>& block, CubicWeights<C>& weights) {
   for (int64_t i = 0; i < block.count; ++i) {
     C by_y[kCubicSide], by_x[kCubicSide];
-    of_y(block.y.fraction[i], by_y);
-    of_x(block.x.fraction[i], by_x);
+    cubic_factors<kOfY>(block.y.fraction[i], by_y);
+    cubic_factors<kOfX>(block.x.fraction[i], by_x);
     bool whole = block.whole[i];
     for (int tap = 0; tap < kCubicTaps; ++tap) {
       const C weight = by_y[tap / kCubicSide] * by_x[tap % kCubicSide];
@@ -151,7 +161,7 @@ Status sample_cubic(const RuledProblem& p, const ForwardBuffers<T>& b) {
     const C* const grid = b.grid + (image * p.samples + first) * 2;
     CubicBlock<C> block(p, grid, at_most(p.samples - first, kCubicSamples<C>));
     CubicWeights<C> weights;
-    weigh_cubic(block, cubic_weights<C>, cubic_weights<C>, weights);
+    weigh_cubic<CubicFactor::kWeight, CubicFactor::kWeight>(block, weights);
     CubicList<C> lists[kCubicSamples<C>];  // of those that are not whole
     for (int64_t i = 0; i < block.count; ++i) {
       if (!block.whole[i]) lists[i] = {p, block.sample(p, i), is_missing(grid[2 * i], grid[2 * i + 1], p)};
@@ -228,8 +238,8 @@ void sum_cubic_slopes(const RuledProblem& p, const BackwardBuffers<T>& b) {
     const T* const gradients = b.grad_output + image * p.c * p.samples + first;
     CubicBlock<C> block(p, grid, at_most(p.samples - first, kCubicSamples<C>));
     CubicSlopeSums<C> sums;
-    weigh_cubic(block, cubic_weights<C>, cubic_slopes<C>, sums.weights[0]);
-    weigh_cubic(block, cubic_slopes<C>, cubic_weights<C>, sums.weights[1]);
+    weigh_cubic<CubicFactor::kWeight, CubicFactor::kSlope>(block, sums.weights[0]);
+    weigh_cubic<CubicFactor::kSlope, CubicFactor::kWeight>(block, sums.weights[1]);
     visit_channel_blocks<C>(p.c, [&](auto lanes, int64_t k) {
       if (k % kChannelChunk == 0) sums.close_chunk();
       add_cubic_slopes<decltype(lanes)::value>(p, block, planes + k * p.pixels, gradients + k * p.samples, sums);

@@ -27,8 +27,10 @@ enum class QuadShape { kRow, kSquare };
 template <QuadShape kShape>
 inline __attribute__((always_inline)) __m128 load_four(const float* from, int64_t below) {
   if constexpr (kShape == QuadShape::kRow) return _mm_loadu_ps(from);
-  const __m128 upper = _mm_castpd_ps(_mm_load_sd(reinterpret_cast<const double*>(from)));
-  return _mm_loadh_pi(upper, reinterpret_cast<const __m64*>(from + below));
+  double pairs[2];  // of floats, which lie at any multiple of 4
+  memcpy(pairs, from, 8);
+  memcpy(pairs + 1, from + below, 8);
+  return _mm_castpd_ps(_mm_set_pd(pairs[1], pairs[0]));
 }
 
 // The bits of four 16-bit elements.

@@ -29,10 +29,11 @@ class WorkspaceLayout {
   size_t bytes_ = 0;
 };
 
-// The array that stands `offset` bytes into a workspace.
+// The array that stands `offset` bytes into a workspace. Of a workspace whose size is only asked for there is none, and
+// the offset may be any: a sum of numbers, since one of pointers may not wrap.
 template <typename T>
 inline T* workspace_array(void* workspace, size_t offset) {
-  return reinterpret_cast<T*>(static_cast<char*>(workspace) + offset);
+  return reinterpret_cast<T*>(reinterpret_cast<uintptr_t>(workspace) + offset);
 }
 
 }  // namespace

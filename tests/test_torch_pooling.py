@@ -142,7 +142,9 @@ def test_channels_last_are_pooled_in_place(
         before = all_ours(device)
         output = theirs(given)
         (gradient,) = torch.autograd.grad(output, given, weights)
-        assert sum(all_ours(device).values()) == sum(before.values()) + 2
+        # Of CUDA's maxima, PyTorch's forward is the faster one.
+        calls = 1 if (name, device) == ("max_pool2d", "cuda") else 2
+        assert sum(all_ours(device).values()) == sum(before.values()) + calls
     for found, wanted in zip((output, gradient), expected, strict=True):
         assert found.is_contiguous(memory_format=torch.channels_last)
         assert same(found, wanted)

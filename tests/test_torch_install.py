@@ -125,6 +125,93 @@ def test_scatter_add_and_gathers_gradient(dtype: Any, device: str, rng: np.rando
 
 
 @FLOAT
+@pytest.mark.parametrize("dim", [0, 1, -1])
+def test_an_index_that_differs_by_element(dim: int, dtype: Any, device: str, rng: np.random.Generator) -> None:
+    given, source = fresh(rng, (4, 5, 6), dtype, device), 1 + fresh(rng, (31, 32, 33), dtype, device) / 8
+    covered = [3, 4, 5]  # not all of what there is
+    covered[dim] = 30
+    index = torch.from_numpy(rng.integers(0, given.shape[dim], covered)).to(device)
+    check_rows(lambda a, b: a.scatter_add(dim, index, b), "aten::scatter_add", [given, source], dtype, 31, 8.0)
+    check_rows(
+        lambda a, b: a.clone().scatter_add_(dim, index, b), "aten::scatter_add_", [given, source], dtype, 31, 8.0
+    )
+    for reduce, include_self in product(REDUCTIONS, (True, False)):
+
+        def reduced(given: Any, source: Any, reduce: str = reduce, include_self: bool = include_self) -> Any:
+            return given.scatter_reduce(dim, index, source, reduce, include_self=include_self)
+
+        magnitude = 8.0 if reduce != "prod" else 300.0
+        check_rows(reduced, "aten::scatter_reduce.two", [given, source], dtype, 31, magnitude)
+
+    def gradient(given: Any, weights: Any) -> Any:
+        leaf = given.clone().requires_grad_()
+        (leaf.gather(dim, index) * weights[tuple(map(slice, covered))]).sum().backward()
+        return leaf.grad
+
+    check_rows(gradient, "aten::scatter_add_", [given, source], dtype, 31, 8.0)
+
+
+def test_elements_of_another_layout_and_of_integers(device: str, rng: np.random.Generator) -> None:
+    given = torch.from_numpy(rng.integers(-9, 9, (5, 7))).to(device).t()
+    source = torch.from_numpy(rng.integers(-9, 9, (40, 5))).to(device)
+    index = torch.from_numpy(rng.integers(0, 7, (40, 5))).to(device)
+    wanted = given.scatter_add(0, index, source)
+    with pybaracuda.torch.install(), Hits("aten::scatter_add"):
+        found = given.scatter_add(0, index, source)
+    assert torch.equal(found, wanted) and found.stride() == wanted.stride()
+
+
+@FLOAT
+@pytest.mark.parametrize("axes", [(0, 1), (1, 2), (0, 2), (0, 1, 2), (1, 3)])
+def test_index_put_of_several_axes(axes: tuple[int, ...], dtype: Any, device: str, rng: np.random.Generator) -> None:
+    shape = (3, 4, 5, 2)
+    given = fresh(rng, shape, dtype, device)
+    named: list[Any] = [None] * 4
+    for position, axis in enumerate(axes):
+        # Of one row or one column of entries, as broadcasting takes them.
+        entries = (6, 1) if position == 0 else (1, 5)
+        named[axis] = torch.from_numpy(rng.integers(-shape[axis], shape[axis], entries)).to(device)
+    while named[-1] is None:
+        named.pop()
+    values = torch.ops.aten.index(given, named)
+    values = fresh(rng, tuple(values.shape), dtype, device)
+
+    def call(given: Any, values: Any) -> Any:
+        return torch.ops.aten.index_put(given, named, values, True)
+
+    check_rows(call, "aten::index_put", [given, values], dtype, 31, 8.0)
+    narrow = values[..., :1] if values.dim() > 2 else values.reshape(-1)[:1].reshape(())
+    check_rows(call, "aten::index_put", [given, narrow], dtype, 31, 8.0)
+
+
+@pytest.mark.parametrize("dtype", [*FLOATS, torch.int32, torch.int64])
+@pytest.mark.parametrize("accumulate", [True, False])
+def test_put(accumulate: bool, dtype: Any, device: str, rng: np.random.Generator) -> None:
+    given = torch.from_numpy(rng.integers(-5, 5, (5, 6))).to(device, dtype).t()
+    index = torch.from_numpy(rng.integers(-30, 30, (10, 4))).to(device)
+    source = torch.from_numpy(rng.integers(-5, 5, 40)).to(device, dtype)
+    # One after another, in the order of the entries.
+    flat = given.reshape(-1).tolist()
+    for place, value in zip(index.reshape(-1).tolist(), source.tolist(), strict=True):
+        flat[place] = value + (flat[place] if accumulate else 0)
+    with pybaracuda.torch.install(), Hits("aten::put_"):
+        found = given.clone().put_(index, source, accumulate)
+    assert found.stride() == given.stride()
+    assert found.reshape(-1).tolist() == flat
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16, torch.int64])
+def test_bincount_with_weights(dtype: Any, device: str, rng: np.random.Generator) -> None:
+    ids = torch.from_numpy(rng.integers(0, 9, 500)).to(device)
+    weights = torch.from_numpy(rng.integers(-9, 9, 500)).to(device, dtype)
+    wanted = torch.bincount(ids.cpu(), weights.cpu(), 12)
+    with pybaracuda.torch.install(), Hits("aten::bincount"):
+        found = torch.bincount(ids, weights, 12)
+    assert found.dtype == wanted.dtype
+    assert torch.equal(found.cpu(), wanted)
+
+
+@FLOAT
 @pytest.mark.parametrize("shape", [(20,), (4, 5)])
 @pytest.mark.parametrize("axis", [0, 1])
 def test_index_put(axis: int, shape: tuple[int, ...], dtype: Any, device: str, rng: np.random.Generator) -> None:

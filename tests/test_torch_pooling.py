@@ -125,9 +125,7 @@ def test_channels_last_stays_so(name: str, device: str) -> None:
 
 @pytest.mark.parametrize("dtype", FLOATS, ids=lambda dtype: str(dtype).removeprefix("torch."))
 @pytest.mark.parametrize("name", ["avg_pool2d", "adaptive_avg_pool2d", "max_pool2d", "adaptive_max_pool2d"])
-def test_channels_last_are_pooled_in_place(
-    name: str, dtype: Any, device: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_channels_last_are_pooled_in_place(name: str, dtype: Any, device: str, monkeypatch: pytest.MonkeyPatch) -> None:
     theirs, forward, backward = pooling(name)
     # Enough channels for whole vectors.
     image = torch.randn(2, 8, 8, 9, device=device).to(dtype)

@@ -36,6 +36,9 @@ PLACES = {
     "column-between": ((2, 3, 6, 2), (2, 1, 6), 2),
     "full-rank": ((6, 2, 3), (6, 1, 1), 0),
     "one-entry": ((6, 3), (1, 1), 0),
+    "by-element": ((6, 3), (6, 3), 0),
+    "by-element-of-batches": ((2, 6, 3), (2, 6, 3), 1),
+    "column-first": ((2, 6, 2, 3), (1, 6, 1, 3), 1),
     "no-rows": ((2, 0, 3), (0,), 1),
     "no-columns": ((6, 0), (6,), 0),
     "no-batches": ((0, 6), (0, 6), 1),
@@ -592,15 +595,6 @@ def test_compiled(device: str, rng: np.random.Generator) -> None:
     (mine,) = torch.autograd.grad(compiled(src, index, starts).square().sum(), src)
     (wanted,) = torch.autograd.grad(program(src, index, starts).square().sum(), src)
     torch.testing.assert_close(mine, wanted, rtol=1e-14, atol=1e-14)
-
-
-def test_an_index_by_element_is_not_there_yet(device: str) -> None:
-    src = torch.zeros(4, 3, device=device)
-    index = torch.zeros(4, 3, dtype=torch.int64, device=device)
-    with pytest.raises(NotImplementedError, match="not there yet"):
-        ours.scatter(src, index, 0)
-    with pytest.raises(NotImplementedError, match="not there yet"):
-        ours.scatter_softmax(src, index, 0)
 
 
 def test_bad_arguments(device: str) -> None:

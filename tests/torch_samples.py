@@ -57,14 +57,16 @@ TAKEN = {
     "nn.functional.embedding": ("aten::embedding_dense_backward",),
     "_segment_reduce lengths": ("aten::segment_reduce", "aten::_segment_reduce_backward"),
     "_segment_reduce offsets": ("aten::segment_reduce", "aten::_segment_reduce_backward"),
-    # Their samples' indices differ by element; tests of rows stand in test_torch_install.py.
-    "gather": (),
-    "scatter_add": (),
-    "scatter_reduce sum": (),
-    "scatter_reduce mean": (),
-    "scatter_reduce prod": (),
-    "scatter_reduce amax": (),
-    "scatter_reduce amin": (),
+    "gather": ("aten::scatter_add_",),
+    "scatter_add": ("aten::scatter_add",),
+    "scatter_reduce sum": ("aten::scatter_reduce.two",),
+    "scatter_reduce mean": ("aten::scatter_reduce.two",),
+    "scatter_reduce prod": ("aten::scatter_reduce.two",),
+    "scatter_reduce amax": ("aten::scatter_reduce.two",),
+    "scatter_reduce amin": ("aten::scatter_reduce.two",),
+    "take_along_dim": ("aten::scatter_add_",),
+    "cummax": ("aten::scatter_add_",),
+    "cummin": ("aten::scatter_add_",),
 }
 DTYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int32, torch.int64)
 

@@ -20,6 +20,7 @@ from torch.fx.experimental.proxy_tensor import get_proxy_mode, get_proxy_slot
 from .._abi import ABI_HASH
 from ._imports import forget_import, when_imported
 from ._route import ROUTES, SLOWER, Route
+from ._rows import rows_named
 
 __all__ = ["decompositions", "route_compiler"]
 
@@ -107,7 +108,7 @@ def _by_one_column(ours: Any) -> Callable[..., Any]:
 
     def add(self: Any, dim: int, index: Any, src: Any) -> Any:
         start, step = _only_value(self), _only_value(src)
-        if start is None or step is None:
+        if start is None or step is None or rows_named(self, dim % self.dim(), index) is None:
             return ours(self, dim, index, src)
         column = [1] * self.dim()
         for at in range(self.dim()):

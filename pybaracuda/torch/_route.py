@@ -12,6 +12,7 @@ import torch
 
 __all__ = [
     "ANOTHER_AXIS",
+    "BY_ELEMENT",
     "CHANNELS_LAST",
     "CPU_ALWAYS",
     "FEW_ELEMENTS",
@@ -28,8 +29,9 @@ CPU_ALWAYS = os.environ.get("PYBARACUDA_TORCH_CPU") == "always"
 
 # Where PyTorch's own kernel is faster. A compiled program calls that kernel, too: a compiler's own code would have other
 # bits than the eager program.
-ANOTHER_AXIS, SIXTEEN_BITS, CHANNELS_LAST, FEW_ELEMENTS = SLOWER = (
+ANOTHER_AXIS, BY_ELEMENT, SIXTEEN_BITS, CHANNELS_LAST, FEW_ELEMENTS = SLOWER = (
     "another axis than the first on the CPU",
+    "an index that differs by element on the CPU",
     "16 bits on the CPU",
     "channels last",
     "few elements on the CPU",

@@ -1,14 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Routes of the operators that add or reduce whole rows by an index: a segment reduction each.
+"""Routes of the operators that add or reduce rows or elements by an index: a segment reduction each.
 
 An index of rows has one entry for each row: it has one axis, or is expanded over the others, which its strides say
-without a look at its values. Rows along another axis than the first are moved to the front, which copies.
+without a look at its values. Rows along another axis than the first are moved to the front, which copies. Of another
+index every entry is the place of an element, which is a row of one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from math import nan
+from collections.abc import Callable, Iterable, Sequence
+from math import nan, prod
 from typing import Any
 
 import torch
@@ -22,9 +23,9 @@ from ..segment import (
     segment_sum,
 )
 from ._bad_indices import note
-from ._route import ANOTHER_AXIS, CPU_ALWAYS, SIXTEEN_BITS, of_floats, route
+from ._route import ANOTHER_AXIS, BY_ELEMENT, CPU_ALWAYS, SIXTEEN_BITS, of_floats, route
 
-__all__: list[str] = []
+__all__ = ["in_range", "rows_named"]
 
 _FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 _SUMMED = (*_FLOATS, torch.int32, torch.int64)
@@ -33,8 +34,8 @@ _INDICES = (torch.int32, torch.int64)
 _WIDE = {torch.float16: torch.float32, torch.bfloat16: torch.float32}
 _REDUCTIONS = {"sum": segment_sum, "prod": segment_prod, "amax": segment_max, "amin": segment_min}
 
-_BY_ROWS = "an index of rows: one axis, or expanded over the others; float32, float64, float16, bfloat16, int32, int64"
-_ADDED = f"{_BY_ROWS}; on the CPU along the first axis, not in 16 bits"
+_DTYPES = "float32, float64, float16, bfloat16, int32, int64"
+_ADDED = f"{_DTYPES}; on the CPU an index of rows (one axis, or expanded over the others), the first, not in 16 bits"
 
 
 def _axis(dim: int, rank: int) -> int:
@@ -74,23 +75,88 @@ def _slow_on_cpu(self: Any, axis: int) -> str:
     return "" if all(extent == 1 for extent in self.shape[:axis]) else ANOTHER_AXIS
 
 
-def _front(tensor: Any, axis: int) -> Any:
-    """Answer a tensor as rows along an axis."""
-    moved = tensor.movedim(axis, 0) if axis else tensor
-    return moved.reshape(moved.shape[0], -1)
+class _Rows:
+    """An index of rows of a tensor, along one of its axes or several: a segment for each row.
+
+    Parameters
+    ----------
+    like : Tensor
+        What is added to.
+    axes : sequence of int
+        Not negative, ascending. Rows are counted in row-major order.
+    ids : Tensor
+        With one axis. What names no row is dropped, and counted on a GPU.
+    at : int, optional
+        The axis along which tensors have an entry for each id; by default the first one of `axes`.
+    """
+
+    def __init__(self, like: Any, axes: Sequence[int], ids: Any, at: int | None = None) -> None:
+        self._shape, self._axes = like.shape, axes
+        self._at = axes[0] if at is None else at
+        self.ids, self.extent = ids, prod(like.shape[each] for each in axes)
+        note(ids, self.extent)
+
+    def rows(self, source: Any) -> Any:
+        """Answer a tensor that has a row for each id."""
+        moved = source.movedim(self._at, 0) if self._at else source
+        return moved.reshape(moved.shape[0], -1)
+
+    def tensor(self, rows: Any) -> Any:
+        """Answer what there is a row of for each segment as a tensor of the shape of `like`."""
+        order = [*self._axes, *(each for each in range(len(self._shape)) if each not in self._axes)]
+        moved = rows.reshape([self._shape[each] for each in order])
+        return moved if order == sorted(order) else moved.permute([order.index(each) for each in range(len(order))])
+
+    def counts(self) -> Any:
+        """Answer how many ids name each segment, as a tensor that broadcasts to `like`."""
+        shape = [extent if each in self._axes else 1 for each, extent in enumerate(self._shape)]
+        return _counts(self.ids, self.extent).reshape(shape)
 
 
-def _back(rows: Any, axis: int, like: Any) -> Any:
-    """Answer rows as a tensor of the shape of another one; the opposite of :func:`_front`."""
-    shape = list(like.shape)
-    first = shape.pop(axis)
-    moved = rows.reshape(first, *shape)
-    return moved.movedim(0, axis) if axis else moved
+class _Elements:
+    """An index of single elements of a tensor: a segment for each element, in row-major order.
+
+    Parameters
+    ----------
+    like : Tensor
+        What is added to.
+    places : Tensor
+        Of elements, or negative: those are dropped.
+    """
+
+    def __init__(self, like: Any, places: Any) -> None:
+        self._like = like
+        self.ids, self.extent = places.reshape(-1), like.numel()
+
+    @classmethod
+    def along(cls, like: Any, axis: int, index: Any) -> _Elements:
+        """Answer the elements that an index of the tensor's rank names, as torch.scatter does."""
+        extent = like.shape[axis]
+        note(index, extent)
+        strides = [prod(like.shape[position + 1 :]) for position in range(like.dim())]
+        start = index.new_zeros((), dtype=torch.int64)
+        for position, count in enumerate(index.shape):
+            if position != axis and count > 1:
+                shape = [1] * index.dim()
+                shape[position] = count
+                start = start + torch.arange(count, device=index.device).mul_(strides[position]).reshape(shape)
+        places = torch.add(start, index, alpha=strides[axis])
+        return cls(like, torch.where((index >= 0) & (index < extent), places, -1))
+
+    def rows(self, source: Any) -> Any:
+        """Answer a tensor that has an element for each id, as rows of one."""
+        return source.reshape(-1, 1)
+
+    def tensor(self, rows: Any) -> Any:
+        """Answer what there is a row of one for each segment as a tensor of the shape of `like`."""
+        return rows.reshape(self._like.shape)
+
+    def counts(self) -> Any:
+        """Answer how many ids name each segment, as a tensor of the shape of `like`."""
+        return _counts(self.ids, self.extent).reshape(self._like.shape)
 
 
-def _as(self: Any, result: Any) -> Any:
-    """Answer a result in the layout that PyTorch gives a copy of self."""
-    return result.contiguous() if self.is_contiguous() else torch.empty_like(self).copy_(result)
+_Named = _Rows | _Elements
 
 
 def _wide(tensor: Any) -> Any:
@@ -98,23 +164,22 @@ def _wide(tensor: Any) -> Any:
     return tensor if wide is None else tensor.to(wide)
 
 
-def _total(self: Any, axis: int, ids: Any, source: Any, alpha: Any) -> Any:
-    """Answer alpha * the sum of the rows of each entry, in the dtype of sums."""
-    note(ids, self.shape[axis])
-    total = segment_sum(_front(_wide(source), axis), ids, self.shape[axis])
-    return _back(total if alpha == 1 else total * alpha, axis, self)
+def _total(named: _Named, source: Any, alpha: Any) -> Any:
+    """Answer alpha * the sum of what each entry names, in the dtype of sums."""
+    total = segment_sum(named.rows(_wide(source)), named.ids, named.extent)
+    return named.tensor(total if alpha == 1 else total * alpha)
 
 
-def _added(self: Any, axis: int, ids: Any, source: Any, alpha: Any) -> Any:
-    """Answer self + alpha * the sum of the rows of each entry, rounded to self's dtype once."""
-    return torch.add(_wide(self), _total(self, axis, ids, source, alpha)).to(self.dtype)
+def _added(self: Any, named: _Named, source: Any, alpha: Any = 1) -> Any:
+    """Answer self + alpha * the sum of what each entry names, rounded to self's dtype once."""
+    return torch.add(_wide(self), _total(named, source, alpha)).to(self.dtype)
 
 
-def _add_into(out: Any, self: Any, axis: int, ids: Any, source: Any, alpha: Any) -> Any:
+def _add_into(out: Any, self: Any, named: _Named, source: Any, alpha: Any = 1) -> Any:
     """Make `out`, which may be `self`, what :func:`_added` answers."""
     if self.dtype in _WIDE:
-        return out.copy_(_added(self, axis, ids, source, alpha))
-    return torch.add(self, _total(self, axis, ids, source, alpha), out=out)
+        return out.copy_(_added(self, named, source, alpha))
+    return torch.add(self, _total(named, source, alpha), out=out)
 
 
 def _index_add_refusal(self: Any, dim: int, index: Any, source: Any, *, alpha: Any = 1) -> str:
@@ -133,12 +198,12 @@ def _index_add_refusal(self: Any, dim: int, index: Any, source: Any, *, alpha: A
 
 @route("aten::index_add", _index_add_refusal, _ADDED)
 def _index_add(self: Any, dim: int, index: Any, source: Any, *, alpha: Any = 1) -> Any:
-    return _as(self, _added(self, _axis(dim, self.dim()), index, source, alpha))
+    return _added(self, _Rows(self, [_axis(dim, self.dim())], index), source, alpha).contiguous()
 
 
 @route("aten::index_add_", _index_add_refusal, _ADDED, group="index_add")
 def _index_add_in_place(self: Any, dim: int, index: Any, source: Any, *, alpha: Any = 1) -> Any:
-    return _add_into(self, self, _axis(dim, self.dim()), index, source, alpha)
+    return _add_into(self, self, _Rows(self, [_axis(dim, self.dim())], index), source, alpha)
 
 
 def _index_add_out_refusal(self: Any, dim: int, index: Any, source: Any, *, alpha: Any = 1, out: Any) -> str:
@@ -149,7 +214,7 @@ def _index_add_out_refusal(self: Any, dim: int, index: Any, source: Any, *, alph
 
 @route("aten::index_add.out", _index_add_out_refusal, _ADDED, group="index_add")
 def _index_add_out(self: Any, dim: int, index: Any, source: Any, *, alpha: Any = 1, out: Any) -> Any:
-    return _add_into(out, self, _axis(dim, self.dim()), index, source, alpha)
+    return _add_into(out, self, _Rows(self, [_axis(dim, self.dim())], index), source, alpha)
 
 
 def _row_index(index: Any, axis: int) -> Any | None:
@@ -171,15 +236,29 @@ def _scatter_refusal(self: Any, dim: int, index: Any, src: Any) -> str:
     for position in range(rank):
         if index.shape[position] > src.shape[position]:
             return "shapes that do not fit"
-        if position != axis and index.shape[position] != self.shape[position]:
-            return "an index of a part of the rows"
-    refused = _refused(self, index, src) or _slow_on_cpu(self, axis)
-    if refused:
+        if position != axis and index.shape[position] > self.shape[position]:
+            return "shapes that do not fit"
+    if refused := _refused(self, index, src):
         return refused
-    ids = _row_index(index, axis)
-    if ids is None:
-        return "an index that differs by element"
-    return "" if in_range(ids, self.shape[axis]) else "an index out of range"
+    ids = rows_named(self, axis, index)
+    refused = _theirs_on_cpu(self) if ids is None else _slow_on_cpu(self, axis)
+    return refused or ("" if in_range(index if ids is None else ids, self.shape[axis]) else "an index out of range")
+
+
+def rows_named(self: Any, axis: int, index: Any) -> Any | None:
+    """Answer the rows that an index of a scatter names, or None if it names elements."""
+    is_whole = all(position == axis or extent == self.shape[position] for position, extent in enumerate(index.shape))
+    return _row_index(index, axis) if is_whole else None
+
+
+def _theirs_on_cpu(self: Any) -> str:
+    """Say why elements are PyTorch's to add there: its kernel adds them one after another, without a sort."""
+    return "" if CPU_ALWAYS or self.device.type != "cpu" else BY_ELEMENT
+
+
+def _named_by(self: Any, axis: int, index: Any) -> _Named:
+    ids = rows_named(self, axis, index)
+    return _Elements.along(self, axis, index) if ids is None else _Rows(self, [axis], ids)
 
 
 def _rows_of(index: Any, src: Any) -> Any:
@@ -192,14 +271,12 @@ def _rows_of(index: Any, src: Any) -> Any:
 
 @route("aten::scatter_add", _scatter_refusal, _ADDED)
 def _scatter_add(self: Any, dim: int, index: Any, src: Any) -> Any:
-    axis = _axis(dim, self.dim())
-    return _as(self, _added(self, axis, _row_index(index, axis), _rows_of(index, src), 1))
+    return _added(self, _named_by(self, _axis(dim, self.dim()), index), _rows_of(index, src)).contiguous()
 
 
 @route("aten::scatter_add_", _scatter_refusal, _ADDED, group="scatter_add")
 def _scatter_add_in_place(self: Any, dim: int, index: Any, src: Any) -> Any:
-    axis = _axis(dim, self.dim())
-    return _add_into(self, self, axis, _row_index(index, axis), _rows_of(index, src), 1)
+    return _add_into(self, self, _named_by(self, _axis(dim, self.dim()), index), _rows_of(index, src))
 
 
 def _scatter_reduce_refusal(
@@ -213,27 +290,17 @@ def _scatter_reduce_refusal(
 
 
 def _counts(ids: Any, extent: int) -> Any:
-    """Answer how many entries name each row."""
-    if ids.device.type == "cpu":
-        return torch.bincount(ids, minlength=extent)
-    # On a GPU bincount would wait for the largest entry.
+    """Answer how many entries name each row; bincount would wait for the largest of them."""
     return segment_sum(torch.ones((ids.shape[0], 1), dtype=torch.int32, device=ids.device), ids, extent)
 
 
 def _scatter_reduced(self: Any, dim: int, index: Any, src: Any, reduce: str, include_self: bool) -> Any:
-    """Answer what `self` becomes: it takes part once, last; without it rows that no entry names keep it."""
-    axis = _axis(dim, self.dim())
-    ids = _row_index(index, axis)
-    extent = self.shape[axis]
-    note(ids, extent)
-    rows = _front(_wide(_rows_of(index, src)), axis)
-    found = _back(_REDUCTIONS.get(reduce, segment_sum)(rows, ids, extent), axis, self)
+    """Answer what `self` becomes: it takes part once, last; without it what no entry names keeps it."""
+    named = _named_by(self, _axis(dim, self.dim()), index)
+    rows = named.rows(_wide(_rows_of(index, src)))
+    found = named.tensor(_REDUCTIONS.get(reduce, segment_sum)(rows, named.ids, named.extent))
     given = _wide(self)
-    count: Any = None
-    if reduce == "mean" or not include_self:
-        shape = [1] * self.dim()
-        shape[axis] = extent
-        count = _counts(ids, extent).reshape(shape)
+    count = named.counts() if reduce == "mean" or not include_self else None
     if include_self:
         if reduce == "prod":
             found = given * found
@@ -250,7 +317,7 @@ def _scatter_reduced(self: Any, dim: int, index: Any, src: Any, reduce: str, inc
 
 @route("aten::scatter_reduce.two", _scatter_reduce_refusal, _ADDED)
 def _scatter_reduce(self: Any, dim: int, index: Any, src: Any, reduce: str, *, include_self: bool = True) -> Any:
-    return _as(self, _scatter_reduced(self, dim, index, src, reduce, include_self))
+    return _scatter_reduced(self, dim, index, src, reduce, include_self).contiguous()
 
 
 @route("aten::scatter_reduce_.two", _scatter_reduce_refusal, _ADDED, group="scatter_reduce")
@@ -260,10 +327,29 @@ def _scatter_reduce_in_place(
     return self.copy_(_scatter_reduced(self, dim, index, src, reduce, include_self))
 
 
-def _named(indices: Sequence[Any]) -> tuple[int, Any] | None:
-    """Answer the only index there is and its axis, or None if there are others or none."""
-    given = [(position, index) for position, index in enumerate(indices) if index is not None]
-    return given[0] if len(given) == 1 else None
+def _given(indices: Sequence[Any]) -> dict[int, Any]:
+    """Answer the indices that there are, by their axis."""
+    return {axis: index for axis, index in enumerate(indices) if index is not None}
+
+
+def _is_one_block(axes: Sequence[int]) -> bool:
+    """Tell whether indexed axes follow one another: the entries' own axes then take their place, else the first one."""
+    return list(axes) == list(range(axes[0], axes[-1] + 1))
+
+
+def _put_shape(self: Any, axes: Sequence[int], entries: Sequence[int]) -> list[int]:
+    """Answer the shape that values are broadcast to; `entries` is that of the indices."""
+    before = self.shape[: axes[0]] if _is_one_block(axes) else ()
+    others = [extent for axis, extent in enumerate(self.shape) if axis not in axes]
+    return [*before, *entries, *others[len(before) :]]
+
+
+def _entries(indices: Iterable[Any]) -> tuple[int, ...] | None:
+    """Answer the shape of several indices together; None if they do not fit."""
+    try:
+        return tuple(torch.broadcast_shapes(*(index.shape for index in indices)))
+    except RuntimeError:
+        return None
 
 
 def _index_put_refusal(
@@ -271,49 +357,115 @@ def _index_put_refusal(
 ) -> str:
     if not accumulate:
         return "accumulate=False"
-    named = _named(indices)
-    if named is None:
-        return "several indices"
-    axis, index = named
-    if index.device != self.device or values.device != self.device:
+    given = _given(indices)
+    if not given:
+        return "no index"
+    if any(tensor.device != self.device for tensor in (values, *given.values())):
         return "operands on several devices"
-    if refused := _refused(self, index, values):
-        return refused
-    wanted = [*self.shape[:axis], *index.shape, *self.shape[axis + 1 :]]
-    given = list(values.shape)
-    if len(given) > len(wanted) or any(
-        extent not in (1, full) for extent, full in zip(reversed(given), reversed(wanted), strict=False)
+    for index in given.values():
+        if refused := _refused(self, index, values):
+            return refused
+    axes, entries = list(given), _entries(given.values())
+    if entries is None:
+        return "shapes that do not fit"
+    wanted, found = _put_shape(self, axes, entries), list(values.shape)
+    if len(found) > len(wanted) or any(
+        extent not in (1, full) for extent, full in zip(reversed(found), reversed(wanted), strict=False)
     ):
         return "shapes that do not fit"
-    extent = self.shape[axis]
-    return "" if in_range(index + extent * (index < 0), extent) else "an index out of range"
+    for axis, index in given.items():
+        extent = self.shape[axis]
+        if not in_range(index + extent * (index < 0), extent):
+            return "an index out of range"
+    return ""
 
 
-_PUT = f"accumulate=True, one index, of any rank; {_BY_ROWS}"
+_PUT = f"accumulate=True, indices of any rank; {_DTYPES}"
 
 
-def _put(self: Any, indices: Sequence[Any], values: Any) -> tuple[int, Any, Any]:
-    """Answer the axis that is added along, its ids and the rows."""
-    named = _named(indices)
-    assert named is not None
-    axis, index = named
-    ids = index.reshape(-1)
-    ids = torch.where(ids < 0, ids + self.shape[axis], ids)
-    before, after = self.shape[:axis], self.shape[axis + 1 :]
-    # Lists, since there may be no axis at all.
-    return axis, ids, values.expand([*before, *index.shape, *after]).reshape([*before, ids.shape[0], *after])
+def _put(self: Any, indices: Sequence[Any], values: Any) -> tuple[_Named, Any]:
+    """Answer the rows that the indices name together, and what is added to them."""
+    given = _given(indices)
+    axes, entries = list(given), _entries(given.values())
+    assert entries is not None
+    ids: Any = None
+    for axis, index in given.items():
+        extent = self.shape[axis]
+        ids_along = torch.where(index < 0, index + extent, index)
+        if ids is None:
+            ids = ids_along
+            continue
+        is_row = (ids >= 0) & (ids_along >= 0) & (ids_along < extent)
+        ids = torch.where(is_row, ids.to(torch.int64) * extent + ids_along, -1)
+    ids = ids.expand(entries).reshape(-1)
+    values = values.expand(_put_shape(self, axes, entries))
+    at = axes[0] if _is_one_block(axes) else 0
+    shape = [*values.shape[:at], ids.shape[0], *values.shape[at + len(entries) :]]
+    return _Rows(self, axes, ids, at), values.reshape(shape)
 
 
 @route("aten::index_put", _index_put_refusal, _PUT)
 def _index_put(self: Any, indices: Sequence[Any], values: Any, accumulate: bool = False) -> Any:
-    return _as(self, _added(self, *_put(self, indices, values), 1))
+    added = _added(self, *_put(self, indices, values))
+    # In the layout that PyTorch gives a copy of self.
+    return added.contiguous() if self.is_contiguous() else torch.empty_like(self).copy_(added)
 
 
 @route("aten::_index_put_impl_", _index_put_refusal, _PUT, group="index_put")
 def _index_put_impl_(
     self: Any, indices: Sequence[Any], values: Any, accumulate: bool = False, unsafe: bool = False
 ) -> Any:
-    return _add_into(self, self, *_put(self, indices, values), 1)
+    return _add_into(self, self, *_put(self, indices, values))
+
+
+def _put_refusal(self: Any, index: Any, source: Any, accumulate: bool = False) -> str:
+    if not accumulate and self.dtype.is_complex:
+        return f"dtype {self.dtype}"
+    if refused := _refused(self, index, source):
+        return refused
+    if source.numel() != index.numel():
+        return "shapes that do not fit"
+    extent = self.numel()
+    return "" if in_range(index + extent * (index < 0), extent) else "an index out of range"
+
+
+@route(
+    "aten::put_",
+    _put_refusal,
+    f"{_DTYPES}; of several values for one place the last one is kept, or all are added",
+    devices=("cuda",),
+    compiled=False,
+)
+def _put_in_place(self: Any, index: Any, source: Any, accumulate: bool = False) -> Any:
+    index, source = index.reshape(-1), source.reshape(-1)
+    places = torch.where(index < 0, index + self.numel(), index)
+    note(places, self.numel())
+    named = _Elements(self, places)
+    if accumulate:
+        return _add_into(self, self, named, source)
+    order = torch.arange(places.shape[0], device=self.device)
+    last = named.tensor(segment_max(named.rows(order), named.ids, named.extent))
+    return self.copy_(torch.where(last < 0, self, source[last.clamp(min=0)]))
+
+
+def _bincount_refusal(self: Any, weights: Any = None, minlength: int = 0) -> str:
+    # Without weights PyTorch counts by atomics of integers, which have one result.
+    if weights is None:
+        return "no weights"
+    if self.dim() != 1 or weights.shape != self.shape or weights.device != self.device or minlength < 0:
+        return "arguments that PyTorch refuses"
+    if self.dtype not in _INDICES:
+        return f"an index of {self.dtype}"
+    if not self.numel():
+        return "an empty tensor"
+    return "a negative entry" if int(self.min()) < 0 else ""
+
+
+@route("aten::bincount", _bincount_refusal, "with weights; int32, int64", devices=("cuda",), compiled=False)
+def _bincount(self: Any, weights: Any, minlength: int = 0) -> Any:
+    extent = max(int(self.max()) + 1, minlength)
+    summed = weights if weights.dtype == torch.float32 else weights.to(torch.float64)
+    return segment_sum(summed.reshape(-1, 1), self, extent).reshape(-1)
 
 
 def _embedding_refusal(

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """How a tensor with an index of one of its axes becomes the rows of one segment problem, and comes back.
 
-Axes before the indexed one along which the index differs are batches: the segments of each follow on those of the one
+Axes along which the index differs, but for the indexed one, are batches: the segments of each follow on those of the one
 before. All other axes are columns.
 """
 
@@ -86,16 +86,12 @@ class ByIds:
             index = index.reshape([1] * axis + [-1])
         index = index.reshape(*index.shape, *[1] * (rank - index.dim()))
         index.expand(list(shape))  # PyTorch says what is wrong with the shapes.
-        batches = [each for each in range(axis) if _varies(index, each)]
-        if any(_varies(index, each) for each in range(axis + 1, rank)):
-            raise NotImplementedError(
-                "index differs by element: it varies along an axis behind dim, which is not there yet; wanted one "
-                "entry for a whole row, with one axis or expanded"
-            )
+        batches = [each for each in range(rank) if each != axis and _varies(index, each)]
         self._layout = layout = _Layout(shape, axis, batches)
         self._extent = shape[axis]
         self._size = size
-        ids = _without_columns(index, [*batches, axis]).expand(*layout.batches, self._extent)
+        ids = _without_columns(index, [*batches, axis]).movedim(sum(each < axis for each in batches), -1)
+        ids = ids.expand(*layout.batches, self._extent)
         self._num_segments = layout.num_batches * size
         if layout.num_batches != 1:
             # One id out of range must not reach into the next batch.

@@ -5,8 +5,6 @@ A program that says ``from torch_scatter import scatter, segment_csr`` runs with
 scatter, segment_csr``: the same bits on every run, thread count, GPU and backend, and second derivatives wherever the
 functions of :mod:`pybaracuda.torch` have them. What else is different:
 
-- An index names whole rows: it has one axis, or as many as the tensor down to `dim` and differs along any of them, or
-  is expanded over the axes behind `dim`. One that differs by element raises NotImplementedError; it is not there yet.
 - An index out of range is dropped, and gathers 0. Theirs is undefined, and not looked at on CUDA.
 - A maximum or minimum takes NaN for the largest or smallest value (theirs skips it) and infinities for values, and its
   first row wins a tie on every device.
@@ -22,7 +20,6 @@ by `dim_size` or `out`, is the largest index and 1: asking for that waits for a 
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -113,10 +110,7 @@ def _documented(*, returns: str, src: str, **texts: str) -> Callable[[F], F]:
     """Complete a docstring with what these functions have in common."""
 
     def complete(function: F) -> F:
-        # Without `dim` the index ends with the axis that it is of, and cannot differ behind it.
-        takes_dim = "dim" in inspect.signature(function).parameters
-        errors = ("NotImplementedError: For an index that differs by element.",) if takes_dim else ()
-        return documented_of_tensors(returns=returns, raises=errors, **{**_TEXTS, "src": src, **texts})(function)
+        return documented_of_tensors(returns=returns, **{**_TEXTS, "src": src, **texts})(function)
 
     return complete
 

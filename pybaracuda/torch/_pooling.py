@@ -154,8 +154,9 @@ def _enter_fixed(axes: int) -> None:
         windows = _windows(axes, kernel_size, stride, padding, (1,), ceil_mode)
         options = (ceil_mode, count_include_pad, divisor_override)
         if _lies_as_volumes(self, axes):
-            given = as_volumes(grad_output), tuple(as_volumes(self).shape)
-            return as_images(avg_pool_backward(*given, *_of_volumes(windows)[:3], *options, axes=3))
+            shape = tuple(as_volumes(self).shape)
+            along = _of_volumes(windows)[:3]
+            return as_images(avg_pool_backward(as_volumes(grad_output), shape, *along, *options, axes=3))
         gradient = avg_pool_backward(grad_output, tuple(self.shape), *windows[:3], *options, axes=axes)
         return _formed(gradient, self, axes)
 
@@ -277,8 +278,8 @@ def _enter_fixed_maximum(axes: int) -> None:
     ) -> Any:
         windows = _windows(axes, kernel_size, stride, padding, dilation, ceil_mode)
         if _lies_as_volumes(self, axes):
-            given = as_volumes(grad_output), _indices_of_volumes(indices), tuple(as_volumes(self).shape)
-            return as_images(max_pool_backward(*given, *_of_volumes(windows), axes=3))
+            named, shape = _indices_of_volumes(indices), tuple(as_volumes(self).shape)
+            return as_images(max_pool_backward(as_volumes(grad_output), named, shape, *_of_volumes(windows), axes=3))
         gradient = max_pool_backward(grad_output, indices, tuple(self.shape), *windows, axes=axes)
         return _formed(gradient, self, axes)
 
@@ -312,8 +313,8 @@ def _enter_adaptive_maximum(axes: int) -> None:
 
     def backward(grad_output: Any, self: Any, indices: Any) -> Any:
         if _lies_as_volumes(self, axes):
-            given = as_volumes(grad_output), _indices_of_volumes(indices), tuple(as_volumes(self).shape)
-            return as_images(adaptive_max_pool_backward(*given, axes=3))
+            named, shape = _indices_of_volumes(indices), tuple(as_volumes(self).shape)
+            return as_images(adaptive_max_pool_backward(as_volumes(grad_output), named, shape, axes=3))
         gradient = adaptive_max_pool_backward(grad_output, indices, tuple(self.shape), axes=axes)
         return _formed(gradient, self, axes)
 

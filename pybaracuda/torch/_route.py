@@ -27,8 +27,8 @@ __all__ = [
 # On the CPU a call is ours where PyTorch's own kernel is not faster; with this it always is, for the bits of a GPU.
 CPU_ALWAYS = os.environ.get("PYBARACUDA_TORCH_CPU") == "always"
 
-# Where PyTorch's own kernel is faster. A compiled program calls that kernel, too: a compiler's own code would have other
-# bits than the eager program.
+# Where PyTorch's own kernel is faster. A compiled program calls that kernel, too: a compiler's own code would have
+# other bits than the eager program.
 ANOTHER_AXIS, BY_ELEMENT, SIXTEEN_BITS, CHANNELS_LAST, FEW_ELEMENTS = SLOWER = (
     "another axis than the first on the CPU",
     "an index that differs by element on the CPU",

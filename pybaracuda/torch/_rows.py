@@ -300,7 +300,7 @@ def _scatter_reduced(self: Any, dim: int, index: Any, src: Any, reduce: str, inc
     rows = named.rows(_wide(_rows_of(index, src)))
     found = named.tensor(_REDUCTIONS.get(reduce, segment_sum)(rows, named.ids, named.extent))
     given = _wide(self)
-    count = named.counts() if reduce == "mean" or not include_self else None
+    count: Any = named.counts() if reduce == "mean" or not include_self else None
     if include_self:
         if reduce == "prod":
             found = given * found

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """How a tensor with an index of one of its axes becomes the rows of one segment problem, and comes back.
 
-Axes along which the index differs, but for the indexed one, are batches: the segments of each follow on those of the one
-before. All other axes are columns.
+Axes along which the index differs, but for the indexed one, are batches: the segments of each follow on those of the
+one before. All other axes are columns.
 """
 
 from __future__ import annotations

@@ -148,6 +148,10 @@ Call right_call(const Symbol& symbol) {
     }
     // Whether it has a mask.
     if (begins(name, "deform_im2col")) put<int32_t>(&call.arguments, 60, static_cast<int32_t>(draw(2)));
+    // Whether classes have weights.
+    if (begins(name, "nll_loss") || begins(name, "cross_entropy")) {
+      put<int32_t>(&call.arguments, 12, static_cast<int32_t>(draw(2)));
+    }
     const bool has_levels = begins(name, "roi_align_levels");
     const size_t flag_at = has_levels ? 56 : begins(name, "roi_align_3d") ? 44 : 36;
     if (has_flag) put<int32_t>(&call.arguments, flag_at, 0);
@@ -175,8 +179,8 @@ Call right_call(const Symbol& symbol) {
   }
   for (int i = 0; i < layout.num_tensors; ++i) {
     const Tensor& tensor = layout.tensors[i];
-    const Element element = tensor.element < 2    ? symbol.elements[tensor.element]
-                            : tensor.element == 2 ? Element{4, kS32}
+    const Element element = tensor.element < 3    ? symbol.elements[tensor.element]
+                            : tensor.element == 3 ? Element{4, kS32}
                                                   : Element{1, kU8};
     if (tensor.extents[0].kind == kRowsOfArg) {
       int32_t reduction;

@@ -718,7 +718,14 @@ def operator_calls(data: SimpleNamespace, rng: np.random.Generator) -> dict[str,
     best = torch.tensor([[0, 0], [-1, -1], [2, 2], [5, 5]], device=data.device)
     total, means, losses = rows(1).detach() + 9, (-1, "mean"), (None, -1, "none")
     targets, sums = data.targets, rows(3, 5).detach() + 4
+    places = torch.tensor(rng.integers(0, 4, (3, 4)), device=data.device)
     return {
+        **{name: [(rows(3, 4), 1, True)] for name in ("cumsum", "cumprod", "logcumsumexp", "cummax", "cummin")},
+        **{
+            f"{name}_backward": [(rows(3, 4), rows(3, 4), rows(3, 4).detach(), 1, True)]
+            for name in ("cumprod", "logcumsumexp")
+        },
+        "cummaxmin_backward": [(rows(3, 4), places, 1, True)],
         "nll_loss": [(rows(3, 4, 5), targets, data.weights, *means), (rows(3, 4, 5), targets, *losses)],
         "nll_loss_backward": [
             (rows(), targets, total, (3, 4, 5), data.weights, *means),

@@ -55,7 +55,7 @@ def _baseline(name: str) -> Baseline:
             {"n": 2**21, "c": 2**21, "d": 2**22},  # 2^64 elements: a wrapped product
         ),
         larger={"n": 3, "c": 40, "d": 1100},
-        more_scratch_than_memory={"n": INT32_MAX, "c": 1, "d": 2**28, "reduction": 2}
+        more_scratch_than_memory={"n": INT32_MAX, "c": 1, "d": 2**24, "reduction": 2}
         if not name.endswith("_backward")
         else None,
     )

@@ -15,7 +15,9 @@
 //   kHasIndices                 whether index_of(carry) is stored, too
 //   kHasMaxima                  whether a leaf's m is to become the maximum of its row up to the element, and settle()
 //                               is what makes a leaf of it
+//   kReadsOthers                whether leaf() and result() read of b more than the element
 //   kIsExact                    whether no order of joining shows in the result
+//   kHasLinks                   whether combine(a, b) is follow(a, link(a, b), b), whose link needs the m of both alone
 #pragma once
 
 #include <cstdint>
@@ -69,7 +71,8 @@ template <typename T>
 struct Plain {
   using Element = T;
   using C = Accumulator<T>;
-  static constexpr bool kStarts = false, kHasIndices = false, kHasMaxima = false, kIsExact = std::is_integral_v<T>;
+  static constexpr bool kStarts = false, kHasIndices = false, kHasMaxima = false, kHasLinks = false,
+                        kReadsOthers = false, kIsExact = std::is_integral_v<T>;
 };
 
 template <typename T>
@@ -169,6 +172,7 @@ struct ProductGradient : Plain<T> {
     C factor, sum;
   };
   using Carry = State;
+  static constexpr bool kReadsOthers = true;
   Neighbours neighbours;
 
   BARACUDA_HD explicit ProductGradient(const Problem& p) : neighbours(p) {}
@@ -195,6 +199,7 @@ struct ExtremumGradient : Plain<T> {
     int32_t goes_on;  // whether what is in front has the same index
   };
   using Carry = State;
+  static constexpr bool kReadsOthers = true;
   Neighbours neighbours;
 
   BARACUDA_HD explicit ExtremumGradient(const Problem& p) : neighbours(p) {}
@@ -231,7 +236,7 @@ struct LogSum : Plain<T> {
   using Buffers = LogSumBuffers<T>;
   using State = Scaled<C>;
   using Carry = State;
-  static constexpr bool kHasMaxima = true;
+  static constexpr bool kHasMaxima = true, kHasLinks = true;
 
   BARACUDA_HD explicit LogSum(const Problem&) {}
   BARACUDA_HD State leaf(const Buffers&, T x, const Spot&) const { return {widen(x), widen(x)}; }
@@ -241,6 +246,8 @@ struct LogSum : Plain<T> {
     if (a.m == b.m) return {b.m, a.sum + b.sum};
     return {b.m, fma(a.sum, exp_of_negative(a.m - b.m), b.sum)};
   }
+  BARACUDA_HD C link(State a, State b) const { return a.m == b.m ? C(1) : exp_of_negative(a.m - b.m); }
+  BARACUDA_HD State follow(State a, C link, State b) const { return {b.m, fma(a.sum, link, b.sum)}; }
   BARACUDA_HD Carry lift(State a, int64_t) const { return a; }
   BARACUDA_HD Carry join(Carry a, Carry b) const { return combine(a, b); }
   BARACUDA_HD T result(const Buffers&, Carry a, const Spot&) const { return narrow<T>(a.m + log_of(a.sum)); }
@@ -253,6 +260,7 @@ struct LogSumGradient : Plain<T> {
   using Buffers = LogSumGradientBuffers<T>;
   using State = Scaled<C>;
   using Carry = State;
+  static constexpr bool kHasLinks = true, kReadsOthers = true;
 
   BARACUDA_HD explicit LogSumGradient(const Problem&) {}
   BARACUDA_HD State leaf(const Buffers& b, T x, const Spot& spot) const {
@@ -262,6 +270,8 @@ struct LogSumGradient : Plain<T> {
     if (a.m == b.m) return {b.m, a.sum + b.sum};
     return {b.m, fma(a.sum, exp_of(a.m - b.m), b.sum)};
   }
+  BARACUDA_HD C link(State a, State b) const { return a.m == b.m ? C(1) : exp_of(a.m - b.m); }
+  BARACUDA_HD State follow(State a, C link, State b) const { return {b.m, fma(a.sum, link, b.sum)}; }
   BARACUDA_HD Carry lift(State a, int64_t) const { return a; }
   BARACUDA_HD Carry join(Carry a, Carry b) const { return combine(a, b); }
   BARACUDA_HD T result(const Buffers& b, Carry a, const Spot& spot) const {

@@ -3,14 +3,15 @@
 //
 //   path           calls                                       what happens
 //   rows           dense rows (inner = 1)                      a tile, or some short rows, in registers; tiles of one
-//                                                              row look back at each other
-//   columns        of one tile, or in many groups of 32 rows   some warps go along 32 rows
-//   column tiles   all                                         first what each tile adds by itself, then what stands in
-//                                                              front of each, then the results
+//                                                              row wait for each other
+//   columns        of many rows side by side                   some warps go along 32 rows
+//   column blocks  all                                         what each block of 128 elements adds by itself, then what
+//                                                              stands in front of each, then the results
 #include "core/cuda_launch.cuh"
 #include "core/cuda_zeros.cuh"
 #include "core/paths.h"
 #include "core/workspace.h"
+#include "ops/scan/cuda/column_blocks.cuh"
 #include "ops/scan/cuda/columns.cuh"
 #include "ops/scan/cuda/rows.cuh"
 #include "ops/scan/launch.h"
@@ -19,13 +20,8 @@
 namespace baracuda::scan {
 namespace {
 
-// Groups of 32 rows that keep a device busy by themselves; tiles read their rows twice.
-constexpr int64_t kManyGroups = 64;
-
-template <typename V>
-int64_t board_words(const Problem& p) {
-  return 2 * Board<V>::words(p.rows * p.tiles);
-}
+// Groups of 32 rows that keep a device busy by themselves; blocks read their rows twice, if a row has several.
+constexpr int64_t kManyGroups = 96;
 
 template <class Op>
 struct RowScratch {
@@ -54,13 +50,21 @@ struct RowScratch {
 template <class Op>
 struct ColumnScratch {
   WorkspaceLayout layout;
-  Fronts<Op> fronts;
+  Fronts<Op> fronts{};
 
   ColumnScratch(const Problem& p, void* workspace) {
-    const int64_t count = (p.tiles - 1) * p.rows;
-    fronts.carries = workspace_array<typename Op::Carry>(workspace, layout.reserve<typename Op::Carry>(count));
-    fronts.maxima =
-        workspace_array<typename Op::C>(workspace, layout.reserve<typename Op::C>(Op::kHasMaxima ? count : 0));
+    using State = typename Op::State;
+    using Carry = typename Op::Carry;
+    using C = typename Op::C;
+    const int64_t blocks = BlockPlan(p).blocks;
+    if (blocks < 2) return;
+    const int64_t of_blocks = blocks * p.rows, of_tiles = (p.tiles - 1) * p.rows;
+    fronts.befores = workspace_array<State>(workspace, layout.reserve<State>(of_blocks));
+    fronts.carries = workspace_array<Carry>(workspace, layout.reserve<Carry>(of_tiles));
+    if constexpr (Op::kHasMaxima) {
+      fronts.maxima = workspace_array<C>(workspace, layout.reserve<C>(of_blocks));
+      fronts.maxima_of_tiles = workspace_array<C>(workspace, layout.reserve<C>(of_tiles));
+    }
   }
 };
 
@@ -84,14 +88,17 @@ struct RowsPath {
     const Problem& p = call.p;
     const RowScratch<Op> scratch(p, call.workspace);
     const RowPlan plan(p, has_vectors());
-    const uint32_t blocks = blocks_for(plan.blocks, 1);
     if (p.tiles < 2) {
-      return launch_kernel("scan kernel", scan_rows<Op>, blocks, kRowThreads, 0, call.stream, p, call.b, plan,
-                           scratch.boards);
+      return launch_kernel("scan kernel", scan_rows<Op>, blocks_for(plan.blocks, 1), kRowThreads, 0, call.stream, p,
+                           call.b, plan, scratch.boards);
     }
+    DeviceTraits device;
+    BARACUDA_RETURN_IF_FAILED(device_traits(&device));
+    // As many as run at a time, of which one follows the others.
+    const int64_t blocks = 1 + at_most(plan.blocks, device.multiprocessors * kRowBlocks<Op> - 1);
     BARACUDA_RETURN_IF_FAILED(enqueue_zeros_early(call.workspace, scratch.layout.bytes(), call.stream));
-    return launch_early("scan kernel", scan_rows<Op>, blocks, kRowThreads, 0, call.stream, p, call.b, plan,
-                        scratch.boards);
+    return launch_early("scan kernel", scan_rows<Op>, static_cast<uint32_t>(blocks), kRowThreads, 0, call.stream, p,
+                        call.b, plan, scratch.boards);
   }
 };
 
@@ -99,43 +106,54 @@ template <class Op>
 struct ColumnsPath {
   static const char* name() { return "columns"; }
   const Request<Problem, typename Op::Buffers>& call;
-  bool can() const { return call.p.tiles < 2 || ceil_div(call.p.rows, 32) >= kManyGroups; }
+  bool can() const { return call.p.length > kBlock && ceil_div(call.p.rows, 32) >= kManyGroups; }
   size_t bytes() const { return 0; }
   Status enqueue() const {
     const ColumnPlan<Op> plan(call.p);
-    return launch_kernel("scan kernel", scan_columns<Op, Pass::kRows>, blocks_for(plan.blocks, 1), kColumnThreads, 0,
-                         call.stream, call.p, call.b, plan, Fronts<Op>{});
+    return launch_kernel("scan kernel", scan_columns<Op>, blocks_for(plan.blocks, 1), kColumnThreads, 0, call.stream,
+                         call.p, call.b, plan);
   }
 };
 
 template <class Op>
-struct ColumnTilesPath {
-  static const char* name() { return "column tiles"; }
+struct ColumnBlocksPath {
+  static const char* name() { return "column blocks"; }
   const Request<Problem, typename Op::Buffers>& call;
   size_t bytes() const { return ColumnScratch<Op>(call.p, nullptr).layout.bytes(); }
   Status enqueue() const {
-    const ColumnScratch<Op> scratch(call.p, call.workspace);
-    const uint32_t blocks_of_rows = blocks_for(call.p.rows, kColumnThreads);
-    if constexpr (Op::kHasMaxima) {
-      BARACUDA_RETURN_IF_FAILED((enqueue_pass<Pass::kMaxima>(call.p.tiles - 1, scratch.fronts)));
-      BARACUDA_RETURN_IF_FAILED(launch_kernel("scan kernel of maxima", join_maxima_of_tiles<Op>, blocks_of_rows,
-                                              kColumnThreads, 0, call.stream, call.p, scratch.fronts));
+    const BlockPlan plan(call.p);
+    const Fronts<Op> fronts = ColumnScratch<Op>(call.p, call.workspace).fronts;
+    if (plan.blocks > 1) {
+      if constexpr (Op::kHasMaxima) BARACUDA_RETURN_IF_FAILED((enqueue_fronts<Pass::kMaxima>(plan, fronts)));
+      BARACUDA_RETURN_IF_FAILED((enqueue_fronts<Pass::kTotals>(plan, fronts)));
     }
-    BARACUDA_RETURN_IF_FAILED((enqueue_pass<Pass::kTotals>(call.p.tiles - 1, scratch.fronts)));
-    BARACUDA_RETURN_IF_FAILED(launch_kernel("scan kernel of tiles", join_carries<Op>, blocks_of_rows, kColumnThreads, 0,
-                                            call.stream, call.p, scratch.fronts));
-    return enqueue_pass<Pass::kResults>(call.p.tiles, scratch.fronts);
+    return enqueue_pass<Pass::kResults>(plan, plan.blocks, fronts);
   }
+
+ private:
   template <Pass kPass>
-  Status enqueue_pass(int64_t tiles, const Fronts<Op>& fronts) const {
-    const ColumnPlan<Op> plan(call.p);
-    return launch_kernel("scan kernel", scan_columns<Op, kPass>, blocks_for(plan.blocks * tiles, 1), kColumnThreads, 0,
-                         call.stream, call.p, call.b, plan, fronts);
+  Status enqueue_pass(const BlockPlan& plan, int64_t blocks, const Fronts<Op>& fronts) const {
+    const int64_t warps = plan.warps(blocks);
+    return launch_kernel("scan kernel", scan_blocks<Op, kPass>, blocks_for(warps, kBlockThreads / 32), kBlockThreads, 0,
+                         call.stream, call.p, call.b, plan, fronts, warps);
+  }
+  // What blocks and tiles add, and from that what stands in front of each.
+  template <Pass kPass>
+  Status enqueue_fronts(const BlockPlan& plan, const Fronts<Op>& fronts) const {
+    constexpr bool kMaxima = kPass == Pass::kMaxima;
+    const Problem& p = call.p;
+    BARACUDA_RETURN_IF_FAILED(enqueue_pass<kPass>(plan, plan.blocks - 1, fronts));
+    BARACUDA_RETURN_IF_FAILED(launch_kernel("scan kernel of blocks", join_blocks<Op, kMaxima>,
+                                            blocks_for(p.tiles * p.rows, kBlockThreads), kBlockThreads, 0, call.stream,
+                                            p, plan, fronts));
+    if (p.tiles < 3) return Status::kOk;
+    return launch_kernel("scan kernel of tiles", join_tiles<Op, kMaxima>, blocks_for(p.rows, kBlockThreads),
+                         kBlockThreads, 0, call.stream, p, fronts);
   }
 };
 
 template <class Op>
-using ScanPaths = Paths<RowsPath<Op>, ColumnsPath<Op>, ColumnTilesPath<Op>>;
+using ScanPaths = Paths<RowsPath<Op>, ColumnsPath<Op>, ColumnBlocksPath<Op>>;
 
 template <class Buffers>
 Status run(const Problem& p, const Buffers& b, void* workspace, Stream stream) {

@@ -5,11 +5,13 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
+#include <type_traits>
 
 #include "core/cuda_division.cuh"
 #include "core/cuda_launch.cuh"
 #include "core/cuda_warp.cuh"
-#include "ops/scan/cuda/look_back.cuh"
+#include "ops/scan/cuda/tile_chain.cuh"
 #include "ops/scan/math.h"
 
 namespace baracuda::scan {
@@ -20,23 +22,32 @@ constexpr int kLinesPerWarp = 4;
 constexpr int kRowThreads = 512;
 constexpr int kRowWarps = kRowThreads / 32;
 constexpr int kLines = kRowWarps * kLinesPerWarp;
+constexpr int kLineBitsOfWarp = 2, kLineBits = 6;
+static_assert(kLinesPerWarp == 1 << kLineBitsOfWarp && kLines == 1 << kLineBits);
 static_assert(kLines * kBlock == kTile && 32 * kQuad == kBlock);
+
+// Blocks of threads of a multiprocessor, for whose states there are registers.
+template <class Op>
+constexpr int kRowBlocks = sizeof(typename Op::State) <= 4 ? 3 : sizeof(typename Op::State) <= 8 ? 2 : 1;
 
 // How rows lie in a block of threads.
 struct RowPlan {
-  int32_t lanes;   // that have a row's elements in a line: a power of 2
-  int32_t lines;   // that a row has in a block of threads: 1, or as a power of 2 all of one warp or of several
-  int64_t blocks;  // of threads
-  int64_t step;    // from a lane's elements to those in its warp's next line
+  int32_t lane_bits;  // a row has 2^lane_bits lanes of a line, of 32,
+  int32_t line_bits;  // and 2^line_bits lines of a block of threads: one, or all of one warp or of several
+  int32_t step;       // from a lane's elements to those in its warp's next line
   bool has_vectors;
+  int64_t blocks;  // of threads, each of which has a place for kTile elements
 
-  explicit RowPlan(const Problem& p, bool vectors) : lanes(1), lines(1), has_vectors(vectors) {
-    while (lanes < 32 && lanes * kQuad < p.length) lanes *= 2;
-    if (p.length > kBlock) lines = kLinesPerWarp;
-    while (lines < kLines && static_cast<int64_t>(lines) * kBlock < p.length) lines *= 2;
-    blocks = p.tiles > 1 ? p.rows * p.tiles : ceil_div(p.rows, static_cast<int64_t>(kLines / lines) * (32 / lanes));
-    step = lines == 1 ? (32 / lanes) * p.length : p.reverse ? -kBlock : kBlock;
+  explicit RowPlan(const Problem& p, bool vectors) : lane_bits(0), line_bits(0), has_vectors(vectors) {
+    while (lane_bits < 5 && (int64_t{kQuad} << lane_bits) < p.length) ++lane_bits;
+    if (p.length > kBlock) line_bits = kLineBitsOfWarp;
+    while (line_bits < kLineBits && (int64_t{kBlock} << line_bits) < p.length) ++line_bits;
+    blocks = p.tiles > 1 ? p.rows * p.tiles : ceil_div(p.rows, rows_of_block());
+    step = has_short_rows() ? rows_of_line() * static_cast<int32_t>(p.length) : p.reverse ? -kBlock : kBlock;
   }
+  BARACUDA_HD bool has_short_rows() const { return line_bits == 0; }
+  BARACUDA_HD int32_t rows_of_line() const { return 32 >> lane_bits; }
+  BARACUDA_HD int64_t rows_of_block() const { return kLines >> line_bits << (5 - lane_bits); }
 };
 
 // What tiles of one row tell each other, in zeroed memory; nothing if rows have one tile.
@@ -50,111 +61,120 @@ struct RowBoards {
 template <typename T>
 struct alignas(sizeof(T) * kQuad < 16 ? sizeof(T) * kQuad : 16) Quad {
   T of[kQuad];
-};
-
-// Up to four elements of a lane, the first at `spot`.
-struct QuadSpot {
-  Spot spot;
-  int32_t count;
+  __device__ __forceinline__ Quad reversed() const { return {{of[3], of[2], of[1], of[0]}}; }
 };
 
 // Where a lane has its elements: those of its warp's first line, and from there those of the others.
 struct LaneSpot {
   int64_t offset, place;  // in the tensor, and along the scan in the row
-  int64_t rest;           // elements of the row from there on, or of shorter rows whole rows
-  int32_t at;
+  int32_t at;             // along the scan in the tile
+  int32_t rest;           // elements of the row from there on that the tile has, or of shorter rows whole rows
 
   __device__ LaneSpot(const Problem& p, const RowPlan& plan, int64_t first_row, int64_t tile) {
     const int lane = static_cast<int>(threadIdx.x % 32), line = static_cast<int>(threadIdx.x / 32) * kLinesPerWarp;
-    const int64_t row =
-        first_row + static_cast<int64_t>(line / plan.lines) * (32 / plan.lanes) + lane / plan.lanes;
-    at = (line & (plan.lines - 1)) * kBlock + (lane & (plan.lanes - 1)) * kQuad;
+    const int64_t row = first_row + (line >> plan.line_bits << (5 - plan.lane_bits)) + (lane >> plan.lane_bits);
+    at = (line & ((1 << plan.line_bits) - 1)) * kBlock + (lane & ((1 << plan.lane_bits) - 1)) * kQuad;
     place = tile * kTile + at;
     offset = row * p.length + (p.reverse ? p.length - 1 - place : place);
-    rest = plan.lines == 1 ? p.rows - row : row < p.rows ? p.length - place : 0;
+    const int64_t all = plan.has_short_rows() ? p.rows - row : row < p.rows ? p.length - place : 0;
+    rest = static_cast<int32_t>(all < kTile ? all : kTile);
   }
 
-  __device__ __forceinline__ QuadSpot line(const Problem& p, const RowPlan& plan, int l) const {
-    const int32_t behind = plan.lines == 1 ? 0 : l * kBlock;
-    int64_t count = rest - behind;
-    if (plan.lines == 1) count = rest > static_cast<int64_t>(l) * (32 / plan.lanes) ? p.length - place : 0;
+  // Elements of one of the lines, of which four count; negative behind the row's end.
+  __device__ __forceinline__ int32_t count(const Problem& p, const RowPlan& plan, int l) const {
+    if (!plan.has_short_rows()) return rest - l * kBlock;
+    return rest > l * plan.rows_of_line() ? static_cast<int32_t>(p.length) - at : 0;
+  }
+
+  __device__ __forceinline__ Spot spot(const Problem& p, const RowPlan& plan, int l, int k) const {
+    const int32_t behind = (plan.has_short_rows() ? 0 : l * kBlock) + k;
     const int64_t there = place + behind;
-    return {{offset + l * plan.step, p.reverse ? p.length - 1 - there : there, at + behind},
-            static_cast<int32_t>(count < 0 ? 0 : count < kQuad ? count : kQuad)};
+    return {offset + l * plan.step + (p.reverse ? -k : k), p.reverse ? p.length - 1 - there : there, at + behind};
   }
 };
 
-// Blocks of threads of a multiprocessor, for whose states there are registers.
-template <class Op>
-constexpr int kRowBlocks = sizeof(typename Op::State) <= 4 ? 3 : sizeof(typename Op::State) <= 8 ? 2 : 1;
+// The elements of a lane's lines that have all their elements, asked for together; in the order of the scan.
+template <typename T>
+__device__ __forceinline__ void load_whole(const T* first, int32_t step, bool reverse, Quad<T> (&lines)[kLinesPerWarp]) {
+  if (reverse) first -= kQuad - 1;
+#pragma unroll
+  for (int l = 0; l < kLinesPerWarp; ++l) lines[l] = *reinterpret_cast<const Quad<T>*>(first + l * step);
+  if (!reverse) return;
+#pragma unroll
+  for (int l = 0; l < kLinesPerWarp; ++l) lines[l] = lines[l].reversed();
+}
 
 template <typename T>
-__device__ __forceinline__ Quad<T> load_quad(const T* from, const QuadSpot& q, bool reverse, bool has_vectors) {
-  Quad<T> quad{};
-  const T* const first = from + q.spot.offset;
-  if (has_vectors && q.count == kQuad) {
-    const Quad<T> loaded = *reinterpret_cast<const Quad<T>*>(reverse ? first - (kQuad - 1) : first);
+__device__ __forceinline__ void store_whole(T* first, int32_t step, bool reverse,
+                                            const Quad<T> (&lines)[kLinesPerWarp]) {
+  if (reverse) first -= kQuad - 1;
 #pragma unroll
-    for (int k = 0; k < kQuad; ++k) quad.of[k] = reverse ? loaded.of[kQuad - 1 - k] : loaded.of[k];
-    return quad;
+  for (int l = 0; l < kLinesPerWarp; ++l) {
+    *reinterpret_cast<Quad<T>*>(first + l * step) = reverse ? lines[l].reversed() : lines[l];
   }
+}
+
+// As many elements of a line as there are.
+template <typename T>
+__device__ __forceinline__ Quad<T> load_some(const T* first, int32_t count, bool reverse) {
+  Quad<T> quad{};
 #pragma unroll
   for (int k = 0; k < kQuad; ++k) {
-    if (k < q.count) quad.of[k] = reverse ? first[-k] : first[k];
+    if (k < count) quad.of[k] = reverse ? first[-k] : first[k];
   }
   return quad;
 }
 
 template <typename T>
-__device__ __forceinline__ void store_quad(T* to, const Quad<T>& quad, const QuadSpot& q, bool reverse,
-                                           bool has_vectors) {
-  T* const first = to + q.spot.offset;
-  if (has_vectors && q.count == kQuad) {
-    Quad<T> stored;
-#pragma unroll
-    for (int k = 0; k < kQuad; ++k) stored.of[k] = reverse ? quad.of[kQuad - 1 - k] : quad.of[k];
-    *reinterpret_cast<Quad<T>*>(reverse ? first - (kQuad - 1) : first) = stored;
-    return;
-  }
+__device__ __forceinline__ void store_some(T* first, int32_t count, bool reverse, const Quad<T>& quad) {
 #pragma unroll
   for (int k = 0; k < kQuad; ++k) {
-    if (k < q.count) (reverse ? first[-k] : first[k]) = quad.of[k];
+    if (k < count) (reverse ? first[-k] : first[k]) = quad.of[k];
   }
 }
 
-__device__ __forceinline__ Spot behind(const Spot& spot, int k, bool reverse) {
-  return {reverse ? spot.offset - k : spot.offset + k, reverse ? spot.index - k : spot.index + k, spot.at + k};
-}
-
-// Joins the halves of the groups that `lanes` lanes hold, from pairs of elements on.
+// Joins the halves of the groups that 2^lane_bits lanes hold, from pairs of elements on; level by level in all lines, so
+// that their shuffles are under way together.
 template <class Op>
-__device__ __forceinline__ void join_line(const Op& op, typename Op::State (&v)[kQuad], int32_t lanes) {
+__device__ __forceinline__ void join_halves(const Op& op, typename Op::State (&v)[kLinesPerWarp][kQuad],
+                                            int32_t lane_bits) {
   const int lane = static_cast<int>(threadIdx.x % 32);
-  v[1] = op.combine(v[0], v[1]);
-  v[3] = op.combine(v[2], v[3]);
-  v[2] = op.combine(v[1], v[2]);
-  v[3] = op.combine(v[1], v[3]);
 #pragma unroll
-  for (int half = 1; half < 32; half *= 2) {
-    if (half >= lanes) break;
-    const typename Op::State last = shuffled(v[kQuad - 1], (lane & ~(2 * half - 1)) | (half - 1));
+  for (int l = 0; l < kLinesPerWarp; ++l) {
+    v[l][1] = op.combine(v[l][0], v[l][1]);
+    v[l][3] = op.combine(v[l][2], v[l][3]);
+    v[l][2] = op.combine(v[l][1], v[l][2]);
+    v[l][3] = op.combine(v[l][1], v[l][3]);
+  }
+#pragma unroll
+  for (int bit = 0; bit < 5; ++bit) {
+    if (bit >= lane_bits) break;
+    const int half = 1 << bit;
+    const int from = (lane & ~(2 * half - 1)) | (half - 1);
+    typename Op::State last[kLinesPerWarp];
+#pragma unroll
+    for (int l = 0; l < kLinesPerWarp; ++l) last[l] = shuffled(v[l][kQuad - 1], from);
     if ((lane & half) != 0) {
 #pragma unroll
-      for (int k = 0; k < kQuad; ++k) v[k] = op.combine(last, v[k]);
+      for (int l = 0; l < kLinesPerWarp; ++l) {
+#pragma unroll
+        for (int k = 0; k < kQuad; ++k) v[l][k] = op.combine(last[l], v[l][k]);
+      }
     }
   }
 }
 
 // Makes each m the maximum of its row's elements in the line up to it.
 template <typename C>
-__device__ __forceinline__ void join_maxima(Scaled<C> (&v)[kQuad], int32_t lanes) {
-  const int lane = static_cast<int>(threadIdx.x % 32), place = lane & (lanes - 1);
+__device__ __forceinline__ void join_maxima(Scaled<C> (&v)[kQuad], int32_t lane_bits) {
+  const int lane = static_cast<int>(threadIdx.x % 32), place = lane & ((1 << lane_bits) - 1);
 #pragma unroll
   for (int k = 1; k < kQuad; ++k) v[k].m = larger(v[k - 1].m, v[k].m);
   C upto = v[kQuad - 1].m;
 #pragma unroll
-  for (int distance = 1; distance < 32; distance *= 2) {
-    if (distance >= lanes) break;
+  for (int bit = 0; bit < 5; ++bit) {
+    if (bit >= lane_bits) break;
+    const int distance = 1 << bit;
     const C before = shuffled(upto, lane - distance < 0 ? lane : lane - distance);
     if (place >= distance) upto = larger(before, upto);
   }
@@ -165,6 +185,91 @@ __device__ __forceinline__ void join_maxima(Scaled<C> (&v)[kQuad], int32_t lanes
   }
 }
 
+// What each line adds by itself, four of a warp together.
+template <typename V>
+struct alignas(16) LinesOf {
+  V of[kLinesPerWarp];
+};
+
+// The maximum of the lines from `from` up to `end`.
+template <typename C>
+__device__ __forceinline__ C maximum_of_lines(const LinesOf<C>* maxima, int from, int end) {
+  const int lane = static_cast<int>(threadIdx.x % 32);
+  const auto of_line = [&](int line) {
+    const bool counts = line >= from && line < end;
+    return counts ? maxima[line / kLinesPerWarp].of[line % kLinesPerWarp] : -std::numeric_limits<C>::infinity();
+  };
+  static_assert(kLines == 64, "two lines a lane");
+  C found = larger(of_line(2 * lane), of_line(2 * lane + 1));
+#pragma unroll
+  for (int distance = 1; distance < 32; distance *= 2) {
+    found = larger(found, shuffled(found, lane + distance < 32 ? lane + distance : lane));
+  }
+  return shuffled(found, 0);
+}
+
+// What the lines from `from` up to `end` add, one after the other. Both are a warp's first, and not the same.
+template <class Op>
+__device__ __forceinline__ typename Op::State joined_lines(const Op& op,
+                                                           const LinesOf<typename Op::State>* totals, int from,
+                                                           int end) {
+  using State = typename Op::State;
+  if constexpr (Op::kHasLinks) {
+    // Links take long and do not wait for each other: each lane finds those of two lines.
+    const int lane = static_cast<int>(threadIdx.x % 32);
+    const auto of_line = [&](int line) { return totals[line / kLinesPerWarp].of[line % kLinesPerWarp]; };
+    const State low = of_line(lane), high = of_line(lane + 32);
+    const auto low_link = op.link(of_line(lane == 0 ? 0 : lane - 1), low), high_link = op.link(of_line(lane + 31), high);
+    State before = of_line(from);
+    for (int line = from + 1; line < end; ++line) {
+      before = op.follow(before, shuffled(line < 32 ? low_link : high_link, line % 32), of_line(line));
+    }
+    return before;
+  } else {
+    // Four lines are on their way while the four before are joined; the last ones are the caller's own.
+    int warp = from / kLinesPerWarp;
+    LinesOf<State> lines = totals[warp], next = totals[warp + 1];
+    State before = lines.of[0];
+#pragma unroll
+    for (int l = 1; l < kLinesPerWarp; ++l) before = op.combine(before, lines.of[l]);
+#pragma unroll 2
+    for (++warp; warp < end / kLinesPerWarp; ++warp) {
+      lines = next;
+      next = totals[warp + 1];
+#pragma unroll
+      for (int l = 0; l < kLinesPerWarp; ++l) before = op.combine(before, lines.of[l]);
+    }
+    return before;
+  }
+}
+
+// How the follower joins what tiles add.
+template <class Op>
+struct CarryChain {
+  using Carry = typename Op::Carry;
+  const Op& op;
+  __device__ __forceinline__ auto link(const Carry& a, const Carry& b) const {
+    if constexpr (Op::kHasLinks) {
+      return op.link(a, b);
+    } else {
+      return NoLink{};
+    }
+  }
+  template <class Link>
+  __device__ __forceinline__ Carry join(const Carry& a, const Link& link, const Carry& b) const {
+    if constexpr (Op::kHasLinks) {
+      return op.follow(a, link, b);
+    } else {
+      return op.join(a, b);
+    }
+  }
+};
+template <typename C>
+struct MaximumChain {
+  __device__ __forceinline__ NoLink link(C, C) const { return {}; }
+  __device__ __forceinline__ C join(C a, NoLink, C b) const { return larger(a, b); }
+};
+
 template <class Op>
 __global__ void __launch_bounds__(kRowThreads, kRowBlocks<Op>)
     scan_rows(const __grid_constant__ Problem p, const __grid_constant__ typename Op::Buffers b,
@@ -173,77 +278,80 @@ __global__ void __launch_bounds__(kRowThreads, kRowBlocks<Op>)
   using State = typename Op::State;
   using Carry = typename Op::Carry;
   using C = typename Op::C;
-  __shared__ State totals[kLines];
-  __shared__ C maxima[kLines];
+  __shared__ LinesOf<State> totals[kRowWarps];
+  __shared__ LinesOf<C> maxima[kRowWarps];
   __shared__ Carry carry_in_front;
   __shared__ C maximum_in_front;
   __shared__ unsigned long long taken;
   const Op op(p);
   const int lane = static_cast<int>(threadIdx.x % 32), warp = static_cast<int>(threadIdx.x / 32);
   const bool is_last_warp = warp == kRowWarps - 1;
-  if (p.tiles > 1) wait_for_kernel_before();
-  for (int64_t n = blockIdx.x; n < plan.blocks; n += gridDim.x) {
-    int64_t first_row = n * (kLines / plan.lines) * (32 / plan.lanes), tile = 0, first_tile = 0;
+  int64_t next = blockIdx.x;
+  if (p.tiles > 1) {
+    wait_for_kernel_before();
+    if (blockIdx.x + 1 == gridDim.x) {
+      if (warp == 0) follow_tiles(boards.carries, plan.blocks, p.tiles, CarryChain<Op>{op});
+      if constexpr (Op::kHasMaxima) {
+        if (warp == 1) follow_tiles(boards.maxima, plan.blocks, p.tiles, MaximumChain<C>{});
+      }
+      return;
+    }
+    // Tiles are taken in their order, by blocks that run: whatever a tile waits for is under way.
+    if (threadIdx.x == 0) taken = atomicAdd(boards.next, 1ull);
+    __syncthreads();
+    next = static_cast<int64_t>(taken);
+  }
+  while (next < plan.blocks) {
+    int64_t first_row = next * plan.rows_of_block(), tile = 0;
     if (p.tiles > 1) {
-      // Tiles are taken in their order: one that waits for others waits for what runs already.
-      if (threadIdx.x == 0) taken = atomicAdd(boards.next, 1ull);
-      __syncthreads();
-      const Division by(static_cast<int64_t>(taken), p.tiles);
-      first_row = by.quotient, tile = by.remainder, first_tile = first_row * p.tiles;
+      const Division by(next, p.tiles);
+      first_row = by.quotient, tile = by.remainder;
     }
     const LaneSpot mine(p, plan, first_row, tile);
     State v[kLinesPerWarp][kQuad];
-    Quad<T> raw[kLinesPerWarp];
+    const bool is_whole = __all_sync(kFullWarp, plan.has_vectors && mine.count(p, plan, kLinesPerWarp - 1) >= kQuad);
+    if (is_whole) {
+      Quad<T> lines[kLinesPerWarp];
+      load_whole(b.input + mine.offset, plan.step, p.reverse, lines);
 #pragma unroll
-    for (int l = 0; l < kLinesPerWarp; ++l) {
-      raw[l] = load_quad(b.input, mine.line(p, plan, l), p.reverse, plan.has_vectors);
-    }
+      for (int l = 0; l < kLinesPerWarp; ++l) {
 #pragma unroll
-    for (int l = 0; l < kLinesPerWarp; ++l) {
-      const QuadSpot q = mine.line(p, plan, l);
+        for (int k = 0; k < kQuad; ++k) v[l][k] = op.leaf(b, lines[l].of[k], mine.spot(p, plan, l, k));
+      }
+    } else {
 #pragma unroll
-      for (int k = 0; k < kQuad; ++k) {
-        v[l][k] = k < q.count ? op.leaf(b, raw[l].of[k], behind(q.spot, k, p.reverse)) : State{};
+      for (int l = 0; l < kLinesPerWarp; ++l) {
+        const int32_t count = mine.count(p, plan, l);
+        const Quad<T> line = load_some(b.input + mine.offset + l * plan.step, count, p.reverse);
+#pragma unroll
+        for (int k = 0; k < kQuad; ++k) {
+          v[l][k] = k < count ? op.leaf(b, line.of[k], mine.spot(p, plan, l, k)) : State{};
+        }
       }
     }
     // The warp's first line, and of rows with several lines the row's.
-    const int own = warp * kLinesPerWarp, from = own & ~(plan.lines - 1);
+    const int own = warp * kLinesPerWarp, from = own >> plan.line_bits << plan.line_bits;
 
     if constexpr (Op::kHasMaxima) {
 #pragma unroll
       for (int l = 0; l < kLinesPerWarp; ++l) {
-        join_maxima(v[l], plan.lanes);
-        if (lane == 31) maxima[own + l] = v[l][kQuad - 1].m;
+        join_maxima(v[l], plan.lane_bits);
+        if (lane == 31) maxima[warp].of[l] = v[l][kQuad - 1].m;
       }
-      if (plan.lines > 1) {
+      if (!plan.has_short_rows()) {
         __syncthreads();
-        C before{};
-        for (int line = from; line < own; ++line) before = line == from ? maxima[line] : larger(before, maxima[line]);
+        C before = maximum_of_lines(maxima, from, own);
+        const LinesOf<C> own_maxima = maxima[warp];
 #pragma unroll
         for (int l = 0; l < kLinesPerWarp; ++l) {
-          const int line = own + l;
-          if (line > from) {
 #pragma unroll
-            for (int k = 0; k < kQuad; ++k) v[l][k].m = larger(before, v[l][k].m);
-          }
-          before = line == from ? maxima[line] : larger(before, maxima[line]);
+          for (int k = 0; k < kQuad; ++k) v[l][k].m = larger(before, v[l][k].m);
+          before = larger(before, own_maxima.of[l]);
         }
         if (p.tiles > 1) {
-          const auto join = [](C a, C c) { return larger(a, c); };
           if (is_last_warp) {
-            C in_front{};
-            if (tile + 1 < p.tiles && lane == 0) {
-              publish(tile == 0 ? boards.maxima.carries : boards.maxima.totals, first_tile + tile, before);
-            }
-            if (tile > 0) {
-              in_front = look_back(boards.maxima, first_tile, tile, join);
-              if (lane == 0) {
-                if (tile + 1 < p.tiles) {
-                  publish(boards.maxima.carries, first_tile + tile, join(in_front, before));
-                }
-                maximum_in_front = in_front;
-              }
-            }
+            const C front = exchange(boards.maxima, next, tile, before, [](C a, C c) { return larger(a, c); });
+            if (lane == 0) maximum_in_front = front;
           }
           __syncthreads();
           if (tile > 0) {
@@ -263,71 +371,78 @@ __global__ void __launch_bounds__(kRowThreads, kRowBlocks<Op>)
       }
     }
 
-#pragma unroll
-    for (int l = 0; l < kLinesPerWarp; ++l) {
-      join_line(op, v[l], plan.lanes);
-      if (lane == 31) totals[own + l] = v[l][kQuad - 1];
-    }
+    join_halves(op, v, plan.lane_bits);
     Carry carry{};
-    if (plan.lines > 1) {
+    if (!plan.has_short_rows()) {
+      if (lane == 31) {
+#pragma unroll
+        for (int l = 0; l < kLinesPerWarp; ++l) totals[warp].of[l] = v[l][kQuad - 1];
+      }
       __syncthreads();
-      State before{};
-      for (int line = from; line < own; ++line) {
-        before = line == from ? totals[line] : op.combine(before, totals[line]);
+      const LinesOf<State> own_totals = totals[warp];
+      State before = own_totals.of[0];
+      if (from < own) {
+        const State in_front = joined_lines(op, totals, from, own);
+#pragma unroll
+        for (int k = 0; k < kQuad; ++k) v[0][k] = op.combine(in_front, v[0][k]);
+        before = op.combine(in_front, before);
       }
 #pragma unroll
-      for (int l = 0; l < kLinesPerWarp; ++l) {
-        const int line = own + l;
-        if (line > from) {
+      for (int l = 1; l < kLinesPerWarp; ++l) {
 #pragma unroll
-          for (int k = 0; k < kQuad; ++k) v[l][k] = op.combine(before, v[l][k]);
-        }
-        before = line == from ? totals[line] : op.combine(before, totals[line]);
+        for (int k = 0; k < kQuad; ++k) v[l][k] = op.combine(before, v[l][k]);
+        before = op.combine(before, own_totals.of[l]);
       }
       if (p.tiles > 1) {
         if (is_last_warp) {
-          // All of a tile that is not its row's last one.
-          const bool is_followed = tile + 1 < p.tiles;
-          if (is_followed && lane == 0) {
-            if (tile == 0) {
-              publish(boards.carries.carries, first_tile, carried(op, 0, carry, before));
-            } else {
-              publish(boards.carries.totals, first_tile + tile, op.lift(before, tile * kTile));
-            }
-          }
-          if (tile > 0) {
-            const auto join = [&](const Carry& a, const Carry& c) { return op.join(a, c); };
-            const Carry in_front = look_back(boards.carries, first_tile, tile, join);
-            if (lane == 0) {
-              if (is_followed) {
-                publish(boards.carries.carries, first_tile + tile, carried(op, tile, in_front, before));
-              }
-              carry_in_front = in_front;
-            }
-          }
+          const Carry total = tile == 0 ? carried(op, 0, carry, before) : op.lift(before, tile * kTile);
+          const Carry front =
+              exchange(boards.carries, next, tile, total, [&](const Carry& a, const Carry& c) { return op.join(a, c); });
+          if (lane == 0) carry_in_front = front;
+        } else if (threadIdx.x == 0) {
+          taken = atomicAdd(boards.next, 1ull);
         }
         __syncthreads();
         if (tile > 0) carry = carry_in_front;
       }
     }
 
+    Quad<T> results[kLinesPerWarp]{};
+    Quad<int64_t> indices[Op::kHasIndices ? kLinesPerWarp : 1]{};
+    const auto finish = [&](auto is_joined, const Carry& front) {
 #pragma unroll
-    for (int l = 0; l < kLinesPerWarp; ++l) {
-      const QuadSpot q = mine.line(p, plan, l);
-      Quad<T> results{};
-      Quad<int64_t> indices{};
+      for (int l = 0; l < kLinesPerWarp; ++l) {
 #pragma unroll
-      for (int k = 0; k < kQuad; ++k) {
-        if (k >= q.count) continue;
-        const Carry found = carried(op, tile, carry, v[l][k]);
-        results.of[k] = op.result(b, found, behind(q.spot, k, p.reverse));
-        if constexpr (Op::kHasIndices) indices.of[k] = op.index_of(found);
+        for (int k = 0; k < kQuad; ++k) {
+          if (Op::kReadsOthers && !is_whole && k >= mine.count(p, plan, l)) continue;
+          Carry found = op.lift(v[l][k], tile * kTile);
+          if constexpr (is_joined.value) found = op.join(front, found);
+          results[l].of[k] = op.result(b, found, mine.spot(p, plan, l, k));
+          if constexpr (Op::kHasIndices) indices[l].of[k] = op.index_of(found);
+        }
       }
-      store_quad(b.output, results, q, p.reverse, plan.has_vectors);
-      if constexpr (Op::kHasIndices) store_quad(b.indices, indices, q, p.reverse, plan.has_vectors);
+    };
+    if constexpr (Op::kStarts) {
+      finish(std::true_type{}, tile > 0 ? carry : op.start());
+    } else if (tile > 0) {
+      finish(std::true_type{}, carry);
+    } else {
+      finish(std::false_type{}, carry);
     }
-    // What is shared belongs to the next tile from here on.
-    if (n + gridDim.x < plan.blocks) __syncthreads();
+    if (is_whole) {
+      store_whole(b.output + mine.offset, plan.step, p.reverse, results);
+      if constexpr (Op::kHasIndices) store_whole(b.indices + mine.offset, plan.step, p.reverse, indices);
+    } else {
+#pragma unroll
+      for (int l = 0; l < kLinesPerWarp; ++l) {
+        const int64_t first = mine.offset + l * plan.step;
+        store_some(b.output + first, mine.count(p, plan, l), p.reverse, results[l]);
+        if constexpr (Op::kHasIndices) store_some(b.indices + first, mine.count(p, plan, l), p.reverse, indices[l]);
+      }
+    }
+    // Between a tile's write of what is shared and the tile before's last read there is a meeting in any case.
+    next = p.tiles > 1 ? static_cast<int64_t>(taken) : next + gridDim.x;
+    if (p.tiles < 2 && next < plan.blocks) __syncthreads();
   }
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Scans of rows that lie side by side (inner > 1), each by one block of threads. A warp has 32 neighbouring rows, a lane
-// one of them, of which it holds some elements at a time: a piece, a power of 2 that divides a block of 128. Some warps
-// share 32 rows and hold the pieces of a chunk, which is whole blocks or all of a row.
+// Scans of rows that lie side by side (inner > 1), each by one block of threads. A warp has 32 neighbouring rows, a
+// lane one of them, of which it holds some elements at a time: a piece, a power of 2 that divides a block of 128. Some
+// warps share 32 rows and hold the pieces of a chunk, which is whole blocks or all of a row.
 #pragma once
 
 #include <cstdint>

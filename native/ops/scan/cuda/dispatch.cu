@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Scans on CUDA.
 //
-//   path           calls                                       what happens
-//   rows           dense rows (inner = 1)                      a tile, or some short rows, in registers; tiles of one
-//                                                              row wait for each other
-//   columns        of many rows side by side                   some warps go along 32 rows
-//   column blocks  all                                         what each block of 128 elements adds by itself, then what
-//                                                              stands in front of each, then the results
+//   path           calls                         what happens
+//   rows           dense rows (inner = 1)        a tile, or some short rows, in registers; tiles of one row wait for
+//                                                each other
+//   columns        many rows side by side        some warps go along 32 rows
+//   column blocks  all                           what each block of 128 elements adds by itself, then what stands in
+//                                                front of each, then the results
 #include "core/cuda_launch.cuh"
 #include "core/cuda_zeros.cuh"
 #include "core/paths.h"

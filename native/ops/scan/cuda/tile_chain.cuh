@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // How the tiles of a row follow each other within one launch. A tile publishes what it adds by itself as soon as it
 // knows it, waits for what stands in front of it, and publishes what stands in front of the next tile. One by one that
-// takes a round trip through memory for each tile; so one warp of the launch, the follower, reads what tiles add, of all
-// that are there, and publishes the same ahead of them. Each of these joins is one of two neighbours, in the order that
-// results are defined by, so that whoever is first publishes the same bits. No tile needs the follower to come to its
-// end, wherever and whenever that runs.
+// takes a round trip through memory for each tile; so one warp of the launch, the follower, reads what tiles add, of
+// all that are there, and publishes the same ahead of them. Each of these joins is one of two neighbours, in the order
+// that results are defined by, so that whoever is first publishes the same bits. No tile needs the follower to come to
+// its end, wherever and whenever that runs.
 #pragma once
 
 #include <cstdint>
@@ -73,7 +73,7 @@ template <typename V>
 struct Found {
   uint64_t words[kWords<V>];
 
-  __device__ __forceinline__ Found() = default;
+  Found() = default;
   __device__ __forceinline__ Found(const uint64_t* board, int64_t tile) {
 #pragma unroll
     for (int i = 0; i < kWords<V>; ++i) words[i] = *const_cast<const volatile uint64_t*>(board + tile * kWords<V> + i);

@@ -5,7 +5,7 @@
 //   forward path    calls                                        what happens
 //   few elements    log-probabilities of up to 8192 elements     one block looks them up and adds
 //   elements        log-probabilities                            a thread an element
-//   few classes     logits, d = 1, up to 16 classes              some lanes a row
+//   few classes     logits, d = 1, up to 16 classes              a thread a row
 //   rows            logits, d = 1, up to 4096 classes            a warp a row
 //   long rows       logits, d = 1                                a block a row
 //   images          logits                                       a thread an element
@@ -73,61 +73,65 @@ struct ElementsPath {
   }
 };
 
+// Launches one of two kernels and folds the items that it leaves, a block's or a row's.
 template <typename T>
-struct RowPath {
+struct LogitsPath {
   const ForwardRequest<T, true>& call;
-  size_t bytes() const { return bytes_of_items<T>(call.p.elements); }
 
-  // Launches one of two kernels, which take more arguments between the buffers and the items.
   template <class Kernel, typename... Arguments>
-  Status enqueue_rows(Kernel plain, Kernel smoothed, int64_t rows_of_block, Arguments... arguments) const {
-    const ItemsLayout<Compute<T>> items(call.p.elements, call.workspace);
+  Status enqueue_items(Kernel plain, Kernel smoothed, int64_t count, int64_t of_block, int threads,
+                       Arguments... arguments) const {
+    const ItemsLayout<Compute<T>> items(count, call.workspace);
     BARACUDA_RETURN_IF_FAILED(launch_kernel("cross_entropy kernel", call.p.smooths() ? smoothed : plain,
-                                            blocks_for(call.p.elements, rows_of_block), kRowThreads, 0, call.stream,
-                                            call.p, call.b, arguments..., items.first));
+                                            blocks_for(count, of_block), threads, 0, call.stream, call.p, call.b,
+                                            arguments..., items.first));
     return enqueue_fold<T>(call.p, items, results_of(call.b), call.stream);
   }
 };
 
 template <typename T>
-struct FewClassesPath : RowPath<T> {
+struct ChunksPath : LogitsPath<T> {
+  int64_t count() const { return ceil_div(this->call.p.elements, kChunk); }
+  size_t bytes() const { return bytes_of_items<T>(count()); }
+};
+
+template <typename T>
+struct FewClassesPath : ChunksPath<T> {
   static const char* name() { return "few classes"; }
   bool can() const { return this->call.p.d == 1 && this->call.p.c <= kFewClasses; }
   Status enqueue() const {
-    int lanes = 1;
-    while (lanes < this->call.p.c) lanes *= 2;
-    return this->enqueue_rows(sum_few_classes<T, false>, sum_few_classes<T, true>, kRowThreads / lanes, lanes);
+    return this->enqueue_items(sum_few_classes<T, false>, sum_few_classes<T, true>, this->count(), 1, kChunk);
   }
 };
 
 template <typename T>
-struct RowsPath : RowPath<T> {
+struct RowsPath : LogitsPath<T> {
   static const char* name() { return "rows"; }
   bool can() const { return this->call.p.d == 1 && this->call.p.c <= kWarpClasses; }
+  size_t bytes() const { return bytes_of_items<T>(this->call.p.elements); }
   Status enqueue() const {
-    return this->enqueue_rows(sum_rows_by_warp<T, false>, sum_rows_by_warp<T, true>, kRowWarps);
+    return this->enqueue_items(sum_rows_by_warp<T, false>, sum_rows_by_warp<T, true>, this->call.p.elements, kRowWarps,
+                               kRowThreads);
   }
 };
 
 template <typename T>
-struct LongRowsPath : RowPath<T> {
+struct LongRowsPath : LogitsPath<T> {
   static const char* name() { return "long rows"; }
   bool can() const { return this->call.p.d == 1; }
-  Status enqueue() const { return this->enqueue_rows(sum_rows_by_block<T, false>, sum_rows_by_block<T, true>, 1); }
+  size_t bytes() const { return bytes_of_items<T>(this->call.p.elements); }
+  Status enqueue() const {
+    return this->enqueue_items(sum_rows_by_block<T, false>, sum_rows_by_block<T, true>, this->call.p.elements, 1,
+                               kRowThreads);
+  }
 };
 
 template <typename T>
-struct ImagesPath {
+struct ImagesPath : ChunksPath<T> {
   static const char* name() { return "images"; }
-  const ForwardRequest<T, true>& call;
-  size_t bytes() const { return bytes_of_items<T>(ceil_div(call.p.elements, kChunk)); }
   Status enqueue() const {
-    const ItemsLayout<Compute<T>> items(ceil_div(call.p.elements, kChunk), call.workspace);
-    BARACUDA_RETURN_IF_FAILED(
-        launch_kernel("cross_entropy kernel", call.p.smooths() ? sum_images<T, true> : sum_images<T, false>,
-                      blocks_for(items.first.count, 1), kChunk, 0, call.stream, call.p, call.b, Places(call.p),
-                      items.first));
-    return enqueue_fold<T>(call.p, items, results_of(call.b), call.stream);
+    return this->enqueue_items(sum_images<T, false>, sum_images<T, true>, this->count(), 1, kChunk,
+                               Places(this->call.p));
   }
 };
 

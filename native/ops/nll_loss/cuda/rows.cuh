@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Cross entropy of rows on CUDA: a lane has a strand of every piece. Rows of few classes share a warp, others have a
-// warp or a block for themselves; what a row gives to the results is an item.
+// Cross entropy of rows on CUDA. Rows of few classes have a thread; others have a warp or a block, in which a lane has
+// a strand of every piece, and what such a row gives to the results is an item.
 #pragma once
 
 #include "ops/nll_loss/cuda/sums.cuh"
@@ -9,14 +9,13 @@ namespace baracuda::nll_loss {
 namespace {
 
 constexpr int kRowThreads = 256, kRowWarps = kRowThreads / 32;
-// Classes of rows that share a warp, and of those that have one: a lane keeps what is known of a piece.
+// Classes of rows that have a thread, and of those that have a warp: a lane keeps what is known of a piece.
 constexpr int32_t kFewClasses = 16, kWarpClasses = 8 * kRowPiece;
 
-// Writes what becomes of a row; one thread's work.
+// Writes what becomes of a row, and answers what it gives to the results; one thread's work.
 template <bool kSmooths, typename T>
-__device__ __forceinline__ void finish_row(const Problem& p, const ForwardBuffers<T, true>& b,
-                                           const Items<Compute<T>>& items, int64_t row, int64_t target,
-                                           const Classes<Compute<T>>& all) {
+__device__ __forceinline__ Item<Compute<T>> finished_row(const Problem& p, const ForwardBuffers<T, true>& b,
+                                                         int64_t row, int64_t target, const Classes<Compute<T>>& all) {
   using C = Compute<T>;
   C weight = C(0), loss = C(0), log_sum_exp = C(0);
   if (counts(p, target)) {
@@ -27,65 +26,113 @@ __device__ __forceinline__ void finish_row(const Problem& p, const ForwardBuffer
   }
   b.log_sum_exp[row] = log_sum_exp;
   if (!p.reduces()) b.output[row] = narrow<T>(loss);
-  items.put(row, item_of(p, target, loss, weight));
+  return item_of(p, target, loss, weight);
 }
 
 // Of strands whose largest logits are one, a lane each.
 template <bool kSmooths, typename C>
-__device__ __forceinline__ Classes<C> of_strands(Classes<C> strand, int lanes = 32) {
-  strand.sum = sum_of_lanes(strand.sum, lanes);
-  if (kSmooths) strand.weight = sum_of_lanes(strand.weight, lanes), strand.gap = sum_of_lanes(strand.gap, lanes);
+__device__ __forceinline__ Classes<C> of_strands(Classes<C> strand) {
+  strand.sum = sum_of_lanes(strand.sum);
+  if (kSmooths) strand.weight = sum_of_lanes(strand.weight), strand.gap = sum_of_lanes(strand.gap);
   return strand;
 }
 
-// A piece of `count` classes, by a warp; `x` is the logit of class `first`.
-template <bool kSmooths, typename T>
-__device__ __forceinline__ Classes<Compute<T>> of_piece(const T* x, const T* weight, int64_t first, int count) {
+// A piece of `count` classes, by a warp; `x` is the logit of class `first`. All are asked for before one is looked at.
+template <bool kSmooths, bool kIsWhole, typename T>
+__device__ __forceinline__ Classes<Compute<T>> of_classes(const T* x, const T* weight, int64_t first, int count) {
   using C = Compute<T>;
   const int lane = threadIdx.x % 32;
-  C logits[kRowSteps];
+  T raw[kRowSteps];
 #pragma unroll
   for (int step = 0; step < kRowSteps; ++step) {
     const int k = step * kStrands + lane;
-    if (step * kStrands < count) logits[step] = k < count ? widen(x[k]) : lowest<C>();
+    if (kIsWhole || k < count) raw[step] = x[k];
   }
+  C logits[kRowSteps];
   Classes<C> strand = Classes<C>::none();
 #pragma unroll
   for (int step = 0; step < kRowSteps; ++step) {
-    if (step * kStrands < count) strand.largest = larger_of(strand.largest, logits[step]);
+    const int k = step * kStrands + lane;
+    logits[step] = kIsWhole || k < count ? widen(raw[step]) : lowest<C>();
+    strand.largest = larger_of(strand.largest, logits[step]);
   }
   strand.largest = largest_of_lanes(strand.largest);
 #pragma unroll
   for (int step = 0; step < kRowSteps; ++step) {
     const int k = step * kStrands + lane;
-    if (step * kStrands < count && k < count) add_class<kSmooths>(logits[step], weight, first + k, &strand);
+    if (kIsWhole || k < count) add_class<kSmooths>(logits[step], weight, first + k, &strand);
   }
   return of_strands<kSmooths>(strand);
+}
+
+template <bool kSmooths, typename T>
+__device__ __forceinline__ Classes<Compute<T>> of_piece(const T* x, const T* weight, int64_t first, int count) {
+  if (count == kRowPiece) return of_classes<kSmooths, true>(x, weight, first, count);
+  return of_classes<kSmooths, false>(x, weight, first, count);
 }
 
 __device__ __forceinline__ int piece_size(int64_t first, int64_t end) {
   return static_cast<int>(end - first < kRowPiece ? end - first : kRowPiece);
 }
 
-// A row a group of `lanes` lanes, which are as many as it has classes, or up to twice as many.
-template <typename T, bool kSmooths>
-__global__ void __launch_bounds__(kRowThreads)
-    sum_few_classes(const __grid_constant__ Problem p, const __grid_constant__ ForwardBuffers<T, true> b,
-                    const __grid_constant__ int lanes, const __grid_constant__ Items<Compute<T>> items) {
+// The sum of a thread's values in pairs of neighbours.
+template <int kCount, typename C>
+__device__ __forceinline__ C sum_in_pairs(C (&values)[kCount]) {
+#pragma unroll
+  for (int step = 1; step < kCount; step *= 2) {
+#pragma unroll
+    for (int k = 0; k < kCount; k += 2 * step) values[k] += values[k + step];
+  }
+  return values[0];
+}
+
+// All classes of a row whose first logit is at `x`, by one thread: each class is a strand by itself.
+template <bool kSmooths, typename T>
+__device__ __forceinline__ Classes<Compute<T>> of_few_classes(const Problem& p, const T* x, const T* weight) {
   using C = Compute<T>;
-  const int lane = threadIdx.x % lanes, rows = kRowThreads / lanes;
-  // All lanes of a warp stay for its votes.
-  for (int64_t first = static_cast<int64_t>(blockIdx.x) * rows; first < items.count;
-       first += static_cast<int64_t>(gridDim.x) * rows) {
-    const int64_t row = first + threadIdx.x / lanes;
-    const int64_t target = row < items.count ? index_at(b.target, row) : -1;
-    const bool is_there = row < items.count && lane < p.c && counts(p, target);
-    const C logit = is_there ? widen(b.input[row * p.c + lane]) : lowest<C>();
-    Classes<C> strand = Classes<C>::none();
-    strand.largest = largest_of_lanes(logit, lanes);
-    if (is_there) add_class<kSmooths>(logit, b.weight, lane, &strand);
-    const Classes<C> all = of_strands<kSmooths>(strand, lanes);
-    if (lane == 0 && row < items.count) finish_row<kSmooths>(p, b, items, row, target, all);
+  T raw[kFewClasses];
+#pragma unroll
+  for (int k = 0; k < kFewClasses; ++k) {
+    if (k < p.c) raw[k] = x[k];
+  }
+  C logits[kFewClasses];
+  Classes<C> all = Classes<C>::none();
+#pragma unroll
+  for (int k = 0; k < kFewClasses; ++k) {
+    logits[k] = k < p.c ? widen(raw[k]) : lowest<C>();
+    all.largest = larger_of(all.largest, logits[k]);
+  }
+  C sums[kFewClasses], weights[kFewClasses], gaps[kFewClasses];
+#pragma unroll
+  for (int k = 0; k < kFewClasses; ++k) {
+    Classes<C> strand{all.largest, C(0), C(0), C(0)};
+    if (k < p.c) add_class<kSmooths>(logits[k], weight, k, &strand);
+    sums[k] = strand.sum, weights[k] = strand.weight, gaps[k] = strand.gap;
+  }
+  all.sum = sum_in_pairs(sums);
+  if (kSmooths) all.weight = sum_in_pairs(weights), all.gap = sum_in_pairs(gaps);
+  return all;
+}
+
+// A thread a row.
+template <typename T, bool kSmooths>
+__global__ void __launch_bounds__(kChunk)
+    sum_few_classes(const __grid_constant__ Problem p, const __grid_constant__ ForwardBuffers<T, true> b,
+                    const __grid_constant__ Items<Compute<T>> items) {
+  using C = Compute<T>;
+  __shared__ Item<C> of_warps[kChunk / 32];
+  for (int64_t chunk = blockIdx.x; chunk < items.count; chunk += gridDim.x) {
+    const int64_t row = chunk * kChunk + threadIdx.x;
+    Item<C> item{};
+    if (row < p.elements) {
+      const int64_t target = index_at(b.target, row);
+      Classes<C> all = Classes<C>::none();
+      if (counts(p, target)) all = of_few_classes<kSmooths>(p, b.input + row * p.c, b.weight);
+      item = finished_row<kSmooths>(p, b, row, target, all);
+    }
+    const Item<C> sum = sum_of_chunk(p, item, of_warps);
+    if (threadIdx.x == 0) items.put(chunk, sum);
+    __syncthreads();
   }
 }
 
@@ -113,7 +160,7 @@ __global__ void __launch_bounds__(kRowThreads)
         all = of_strands<kSmooths>(strand);
       }
     }
-    if (lane == 0) finish_row<kSmooths>(p, b, items, row, target, all);
+    if (lane == 0) items.put(row, finished_row<kSmooths>(p, b, row, target, all));
   }
 }
 
@@ -147,7 +194,7 @@ __device__ __forceinline__ Classes<C> of_pieces(const Pieces<C>& pieces, int cou
 }
 
 template <typename T, bool kSmooths>
-__global__ void __launch_bounds__(kRowThreads)
+__global__ void __launch_bounds__(kRowThreads, sizeof(Compute<T>) == 4 ? 4 : 2)
     sum_rows_by_block(const __grid_constant__ Problem p, const __grid_constant__ ForwardBuffers<T, true> b,
                       const __grid_constant__ Items<Compute<T>> items) {
   using C = Compute<T>;
@@ -175,7 +222,7 @@ __global__ void __launch_bounds__(kRowThreads)
         __syncthreads();
       }
     }
-    if (threadIdx.x == 0) finish_row<kSmooths>(p, b, items, row, target, all);
+    if (threadIdx.x == 0) items.put(row, finished_row<kSmooths>(p, b, row, target, all));
   }
 }
 

@@ -37,13 +37,11 @@ __device__ __forceinline__ Item<C> item_of(const Problem& p, int64_t target, C l
   return {as_term(loss), as_term(weight), is_dropped(p, target)};
 }
 
-// Of the lanes of each group of `lanes` neighbours, in all of them.
+// Of all lanes, in each of them.
 template <typename C>
-__device__ __forceinline__ C sum_of_lanes(C value, int lanes = 32) {
+__device__ __forceinline__ C sum_of_lanes(C value) {
 #pragma unroll
-  for (int other = 1; other < 32; other *= 2) {
-    if (other < lanes) value += __shfl_xor_sync(kFullWarp, value, other);
-  }
+  for (int other = 1; other < 32; other *= 2) value += __shfl_xor_sync(kFullWarp, value, other);
   return value;
 }
 
@@ -53,11 +51,9 @@ __device__ __forceinline__ Item<C> sum_of_lanes(Item<C> item) {
 }
 
 template <typename C>
-__device__ __forceinline__ C largest_of_lanes(C value, int lanes = 32) {
+__device__ __forceinline__ C largest_of_lanes(C value) {
 #pragma unroll
-  for (int other = 1; other < 32; other *= 2) {
-    if (other < lanes) value = larger_of(value, __shfl_xor_sync(kFullWarp, value, other));
-  }
+  for (int other = 1; other < 32; other *= 2) value = larger_of(value, __shfl_xor_sync(kFullWarp, value, other));
   return value;
 }
 

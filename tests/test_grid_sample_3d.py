@@ -151,13 +151,25 @@ def test_volumes_around_a_tile(place: Place, dtype: Any, rng: np.random.Generato
         check(place, random_case(rng, dtype, (2, 3, *shape), (7, 9, 11), 1.2), rule)
 
 
-@pytest.mark.parametrize("samples", [256, 257, 512, 513, 2048, 2049, 5000])
+@pytest.mark.parametrize("samples", [256, 257, 512, 513, 640, 641, 2048, 2049, 5000])
 def test_many_samples_in_one_tile(place: Place, dtype: Any, rng: np.random.Generator, samples: int) -> None:
-    # CUDA stages 512 samples of a tile, or 256, and sorts 2,048 in shared memory.
+    # CUDA stages 512 samples of a tile, or of one channel 640, and sorts 2,048 in shared memory.
     check(place, random_case(rng, dtype, (1, 3, 3, 4, 5), (1, 1, samples), 1.0))
     # Consecutive samples far apart: those of a tile are no run.
     case = random_case(rng, dtype, (1, 2, 5, 9, 9), (2, 1, samples), 1.0)
     check(place, case, RULES[2])
+    # One channel sorts up to 16 contributions of a voxel in registers.
+    check(place, random_case(rng, dtype, (1, 1, 8, 9, 10), (1, 1, samples), 1.1))
+    check(place, random_case(rng, dtype, (1, 1, 2, 8, 8), (1, 1, samples), 1.0), RULES[4])
+
+
+def test_one_channel_of_samples_far_apart(place: Place, rng: np.random.Generator) -> None:
+    # On CUDA 19 bits of a sample's number go into its contributions; those of one tile here need 20.
+    case = random_case(rng, np.float32, (1, 1, 8, 8, 8), (1, 750, 1000), 1.0)
+    case.grid[:, :, 1:-1] = 9
+    case.grid[:, 0, :-100] = 9
+    case.grid[:, 0, -100:] /= 4
+    check(place, case)
 
 
 @pytest.mark.parametrize("samples", [255, 256, 257, 600, 1100])

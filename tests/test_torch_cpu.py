@@ -135,13 +135,13 @@ LEFT_OR_TAKEN = {
     "sample": {"aten::grid_sampler_2d": "ours", "aten::grid_sampler_2d_backward": "ours"},
     "bilinear": dict.fromkeys(BILINEAR, "ours"),
     "nearest": {},
-    "bilinear last": dict.fromkeys(BILINEAR, "channels last on the CPU"),
+    "bilinear last": dict.fromkeys(BILINEAR, "channels last"),
     "bicubic last": {"aten::upsample_bicubic2d": "ours", "aten::upsample_bicubic2d_backward": "ours"},
     "means": dict.fromkeys(MEANS, "ours"),
     "few means": dict.fromkeys(MEANS, "few elements on the CPU"),
     "placed": dict.fromkeys(PLACED, "ours"),
     "half placed": dict.fromkeys(PLACED, "16 bits on the CPU"),
-    "last": dict.fromkeys(MEANS, "channels last on the CPU"),
+    "last": dict.fromkeys(MEANS, "channels last"),
 }
 
 

@@ -5,6 +5,7 @@
 #
 #     bash tools/gpu_check.sh              everything
 #     bash tools/gpu_check.sh bits fuzz    these steps alone, after the build
+#     bash tools/gpu_check.sh --no-build pytest    with the libraries in pybaracuda/lib, as another machine built them
 set -u
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1
 
@@ -37,6 +38,11 @@ not_judged=(
   --kernel-name-exclude 'regex=grid_sample.*sum_tiles'
 )
 
+is_built=
+if [[ ${1-} == --no-build ]]; then
+  is_built=yes
+  shift
+fi
 steps=("$@") # none: all
 known=' ctest pytest bits full fuzz large memcheck racecheck initcheck tree '
 for step in "${steps[@]}"; do
@@ -73,13 +79,17 @@ finish() {
   exit
 }
 
+planted_faults() {
+  nvcc -arch=native -o "$work/planted_faults" tests/native/planted_faults.cu
+}
+
 build() {
   local generator=()
   command -v ninja && generator=(-G Ninja)
   cmake -S . -B "$native" "${generator[@]}" -DBARACUDA_CUDA=ON -DCMAKE_CUDA_ARCHITECTURES="$architectures" &&
     cmake --build "$native" --parallel "$(nproc)" &&
     cmake --install "$native" --component pybaracuda --prefix . &&
-    nvcc -arch=native -o "$work/planted_faults" tests/native/planted_faults.cu
+    planted_faults
   local status=$?
   figure="sm_${architectures//;/, sm_}, $(nvcc --version | sed -n 's/.*release \([0-9.]*\).*/nvcc \1/p')"
   return $status
@@ -213,9 +223,14 @@ required=cuda,torch
 (($(nvidia-smi --list-gpus | wc -l) > 1)) && required+=,gpus
 
 echo "gpu_check: $device" | tee "$logs/summary.txt"
-check build build
+if [[ $is_built ]]; then
+  [[ " ${steps[*]} " != *' ctest '* ]] || { echo "gpu_check: ctest needs the build"; exit 2; }
+  check build planted_faults
+else
+  check build build
+fi
 if failed; then finish; fi
-check ctest native_tests
+[[ $is_built ]] || check ctest native_tests
 check pytest python_tests
 check bits bits
 check full full_device_tests

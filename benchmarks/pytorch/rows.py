@@ -177,6 +177,14 @@ def _windows(name: str, shape: Sequence[int], options: dict[str, Any], data: Dat
     return Problem(lambda x: function(x, **options), [data.leaf(*shape)])
 
 
+def _with_channels_last(build: Build, data: Data) -> Problem:
+    """A problem of one leaf, whose elements are moved."""
+    problem = build(data)
+    (leaf,) = problem.leaves
+    moved = leaf.detach().contiguous(memory_format=data.torch.channels_last)
+    return Problem(problem.function, [moved.requires_grad_()])
+
+
 def _pooled(name: str, shape: tuple[int, int, int, int], boxes: int, data: Data) -> Problem:
     """Boxes inside the image, sides of 16 to 224 of its pixels, uniformly on a logarithmic axis, at a scale of 1/4."""
     pool = getattr(importlib.import_module("torchvision.ops"), name)
@@ -323,6 +331,14 @@ def _rows() -> Iterator[Row]:
         whole, tiny = partial(_scanned, name, (4096, 4096)), partial(_scanned, name, (2, 4))
         yield Row(f"{name} 4096x4096", whole, tiny, name, compiled=is_compiled, formula=formula)
     yield Row("cumsum 16,777,216", partial(_scanned, "cumsum", (1 << 24,)), partial(_scanned, "cumsum", (4,)))
+    shape = _PLANES[2]
+    for text, build in (("avg_pool2d 2", partial(_windows, "avg_pool2d", shape, {"kernel_size": 2})),
+                        ("adaptive_avg_pool2d 7", partial(_windows, "adaptive_avg_pool2d", shape, {"output_size": 7})),
+                        ("max_pool2d 3", partial(_windows, "max_pool2d", shape, {"kernel_size": 3, "stride": 2})),
+                        ("interpolate nearest x2", partial(_interpolate, shape, "nearest")),
+                        ("interpolate bilinear x2", partial(_interpolate, shape, "bilinear"))):  # fmt: skip
+        whole = partial(_with_channels_last, build)
+        yield Row(f"{text}, {'x'.join(map(str, shape))} channels last", whole, whole)
     for reduce in ("sum", "prod", "mean", "amax", "amin"):
         rows = _FEW if reduce == "prod" else _MANY
         row = _of_rows(f"scatter_reduce {reduce}", partial(_scatter_reduce, reduce), rows)

@@ -100,8 +100,9 @@ class _Calls:
         self.output = self.forward()
         middle = _counts()
         leaves = problem.leaves
-        # Random numbers: sums of round ones would have the same bits in any order.
-        self.weights = Data(torch, leaves[0].device.type, seed).normal(*self.output.shape)
+        # Random numbers: sums of round ones would have the same bits in any order. They lie as the output does.
+        weights = Data(torch, leaves[0].device.type, seed).normal(*self.output.shape)
+        self.weights = torch.empty_like(self.output).copy_(weights)
         self.backward: Callable[[], Any] = lambda: torch.autograd.grad(
             self.output, leaves, self.weights, retain_graph=True
         )

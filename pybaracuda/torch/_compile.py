@@ -19,7 +19,7 @@ from torch.fx.experimental.proxy_tensor import get_proxy_mode, get_proxy_slot
 
 from .._abi import ABI_HASH
 from ._imports import forget_import, when_imported
-from ._route import ROUTES, SLOW_ON_CPU, Route
+from ._route import ROUTES, SLOWER, Route
 
 __all__ = ["decompositions", "route_compiler"]
 
@@ -128,7 +128,7 @@ def _router(route: Route, ours: Any, before: Any) -> Callable[..., Any]:
         first = next((each for each in args if isinstance(each, torch.Tensor)), None)
         if first is not None and first.device.type in route.devices:
             reason = route.refusal(*args, **kwargs)
-            if not reason or reason in SLOW_ON_CPU:
+            if not reason or reason in SLOWER:
                 return taken(*args, **kwargs)
         return NotImplemented if before is None else before(*args, **kwargs)
 

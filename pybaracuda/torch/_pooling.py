@@ -73,6 +73,12 @@ def _windows(
     return Windows(_each(kernel, axes), _each(step, axes), _each(padding, axes), _each(dilation, axes), ceil_mode)
 
 
+def _of_volumes(windows: Windows) -> Windows:
+    """Answer images' windows as those of volumes whose third axis is the channels."""
+    kernel, stride, padding, dilation, ceil_mode = windows
+    return Windows((*kernel, 1), (*stride, 1), (*padding, 0), (*dilation, 1), ceil_mode)
+
+
 def _bins(tensor: Any, windows: Windows, axes: int) -> tuple[int, ...] | None:
     """Answer how many windows there are along each axis; None where PyTorch raises."""
     kernel, stride, padding, dilation, _ = windows
@@ -121,12 +127,11 @@ def _enter_fixed(axes: int) -> None:
         count_include_pad: bool = True,
         divisor_override: int | None = None,
     ) -> Any:
-        kernel, step, pads = _windows(axes, kernel_size, stride, padding, (1,), ceil_mode)[:3]
+        windows = _windows(axes, kernel_size, stride, padding, (1,), ceil_mode)
         options = (ceil_mode, count_include_pad, divisor_override)
         if _lies_as_volumes(self, axes):
-            along = ((*kernel, 1), (*step, 1), (*pads, 0))
-            return as_images(avg_pool(as_volumes(self), *along, *options, axes=3))
-        return _formed(avg_pool(self, kernel, step, pads, *options, axes=axes), self, axes)
+            return as_images(avg_pool(as_volumes(self), *_of_volumes(windows)[:3], *options, axes=3))
+        return _formed(avg_pool(self, *windows[:3], *options, axes=axes), self, axes)
 
     def backward_refusal(grad_output: Any, self: Any, kernel_size: Any, stride: Any, padding: Any, *rest: Any) -> str:
         found = refusal(self, kernel_size, stride, padding, *rest) or of_floats(self, grad_output)
@@ -146,13 +151,12 @@ def _enter_fixed(axes: int) -> None:
         count_include_pad: bool,
         divisor_override: int | None,
     ) -> Any:
-        kernel, step, pads = _windows(axes, kernel_size, stride, padding, (1,), ceil_mode)[:3]
+        windows = _windows(axes, kernel_size, stride, padding, (1,), ceil_mode)
         options = (ceil_mode, count_include_pad, divisor_override)
         if _lies_as_volumes(self, axes):
-            along = ((*kernel, 1), (*step, 1), (*pads, 0))
-            shape = tuple(as_volumes(self).shape)
-            return as_images(avg_pool_backward(as_volumes(grad_output), shape, *along, *options, axes=3))
-        gradient = avg_pool_backward(grad_output, tuple(self.shape), kernel, step, pads, *options, axes=axes)
+            given = as_volumes(grad_output), tuple(as_volumes(self).shape)
+            return as_images(avg_pool_backward(*given, *_of_volumes(windows)[:3], *options, axes=3))
+        gradient = avg_pool_backward(grad_output, tuple(self.shape), *windows[:3], *options, axes=axes)
         return _formed(gradient, self, axes)
 
     route(f"aten::{name}", refusal, _FLOATS)(forward)
@@ -190,6 +194,18 @@ def _enter_adaptive(axes: int) -> None:
     route(f"aten::_{name}_backward", backward_refusal, _FLOATS, group=name)(backward)
 
 
+def _maxima_as_images(output: Any, indices: Any) -> tuple[Any, Any]:
+    """View maxima of volumes as images; their indices, which counted the channels, name pixels."""
+    return as_images(output), as_images(indices.div_(indices.shape[-1], rounding_mode="trunc"))
+
+
+def _indices_of_volumes(indices: Any) -> Any:
+    """Answer indices of pixels, in images with their channels last, as those of places in volumes."""
+    channels = indices.shape[1]
+    each = torch.arange(channels, device=indices.device)[:, None, None]
+    return as_volumes(torch.add(each, indices, alpha=channels))
+
+
 def _named_refusal(grad_output: Any, self: Any, indices: Any, bins: tuple[int, ...] | None) -> str:
     """Say what is wrong with a gradient and the indices of the maxima."""
     if bins is None or tuple(grad_output.shape) != _pooled_shape(self, bins) or indices.shape != grad_output.shape:
@@ -214,6 +230,11 @@ def _enter_fixed_maximum(axes: int) -> None:
         bins = _bins(self, _windows(axes, kernel_size, stride, padding, dilation, ceil_mode), axes)
         return _REFUSED if bins is None else ""
 
+    def forward_refusal(self: Any, *windows: Any, **named: Any) -> str:
+        # PyTorch's kernel of CUDA for them has the same bits in two thirds of the time: it writes indices of pixels.
+        is_theirs = axes == 2 and has_channels_last(self) and self.device.type == "cuda"
+        return CHANNELS_LAST if is_theirs else refusal(self, *windows, **named)
+
     def forward(
         self: Any,
         kernel_size: Sequence[int],
@@ -223,6 +244,8 @@ def _enter_fixed_maximum(axes: int) -> None:
         ceil_mode: bool = False,
     ) -> tuple[Any, Any]:
         windows = _windows(axes, kernel_size, stride, padding, dilation, ceil_mode)
+        if _lies_as_volumes(self, axes):
+            return _maxima_as_images(*max_pool(as_volumes(self), *_of_volumes(windows), True, axes=3))
         output, indices = max_pool(self, *windows, True, axes=axes)
         return _formed(output, self, axes), _formed(indices, self, axes)
 
@@ -253,10 +276,13 @@ def _enter_fixed_maximum(axes: int) -> None:
         indices: Any,
     ) -> Any:
         windows = _windows(axes, kernel_size, stride, padding, dilation, ceil_mode)
+        if _lies_as_volumes(self, axes):
+            given = as_volumes(grad_output), _indices_of_volumes(indices), tuple(as_volumes(self).shape)
+            return as_images(max_pool_backward(*given, *_of_volumes(windows), axes=3))
         gradient = max_pool_backward(grad_output, indices, tuple(self.shape), *windows, axes=axes)
         return _formed(gradient, self, axes)
 
-    route(f"aten::{name}", refusal, _FLOATS)(forward)
+    route(f"aten::{name}", forward_refusal, _FLOATS)(forward)
     route(f"aten::{name}_backward", backward_refusal, _FLOATS, group=name)(backward)
 
 
@@ -270,6 +296,9 @@ def _enter_adaptive_maximum(axes: int) -> None:
         return "" if len(output_size) == axes and min(output_size) > 0 else _REFUSED
 
     def forward(self: Any, output_size: Sequence[int]) -> tuple[Any, Any]:
+        if _lies_as_volumes(self, axes):
+            bins = (*output_size, self.shape[1])
+            return _maxima_as_images(*adaptive_max_pool(as_volumes(self), bins, True, axes=3))
         output, indices = adaptive_max_pool(self, tuple(output_size), True, axes=axes)
         return _formed(output, self, axes), _formed(indices, self, axes)
 
@@ -282,6 +311,9 @@ def _enter_adaptive_maximum(axes: int) -> None:
         return _named_refusal(grad_output, self, indices, tuple(grad_output.shape[-axes:]))
 
     def backward(grad_output: Any, self: Any, indices: Any) -> Any:
+        if _lies_as_volumes(self, axes):
+            given = as_volumes(grad_output), _indices_of_volumes(indices), tuple(as_volumes(self).shape)
+            return as_images(adaptive_max_pool_backward(*given, axes=3))
         gradient = adaptive_max_pool_backward(grad_output, indices, tuple(self.shape), axes=axes)
         return _formed(gradient, self, axes)
 

@@ -17,7 +17,7 @@ __all__ = [
     "FEW_ELEMENTS",
     "ROUTES",
     "SIXTEEN_BITS",
-    "SLOW_ON_CPU",
+    "SLOWER",
     "Route",
     "of_floats",
     "route",
@@ -26,12 +26,12 @@ __all__ = [
 # On the CPU a call is ours where PyTorch's own kernel is not faster; with this it always is, for the bits of a GPU.
 CPU_ALWAYS = os.environ.get("PYBARACUDA_TORCH_CPU") == "always"
 
-# Why PyTorch's own kernel is faster there. A compiled program calls that kernel, too: a compiler's own code would have
-# other bits than the eager program.
-ANOTHER_AXIS, SIXTEEN_BITS, CHANNELS_LAST, FEW_ELEMENTS = SLOW_ON_CPU = (
+# Where PyTorch's own kernel is faster. A compiled program calls that kernel, too: a compiler's own code would have other
+# bits than the eager program.
+ANOTHER_AXIS, SIXTEEN_BITS, CHANNELS_LAST, FEW_ELEMENTS = SLOWER = (
     "another axis than the first on the CPU",
     "16 bits on the CPU",
-    "channels last on the CPU",
+    "channels last",
     "few elements on the CPU",
 )
 

@@ -92,7 +92,7 @@ struct NearestPath {
     if (p.rule.mode != Mode::kNearest || p.n * p.samples > INT32_MAX || p.n * p.voxels > INT32_MAX) return false;
     const Laying<T> laying(p);
     const int64_t laid = p.n * p.samples / kLaidSamples, summed = p.n * p.voxels / voxels_of(laying);
-    return (laid + summed + 2) * laying.channel_blocks <= INT32_MAX;
+    return (laid + summed + kMostLongBlocks) * laying.channel_blocks <= INT32_MAX;
   }
   size_t bytes() const { return Scratch(call.p, nullptr).layout.bytes(); }
 
@@ -115,6 +115,9 @@ struct NearestPath {
   }
 
  private:
+  // Blocks that have the long lists: one a multiprocessor, but few enough to be counted with the others.
+  static constexpr int64_t kMostLongBlocks = 1024;
+
   // Voxels of a block that adds.
   static int32_t voxels_of(const Laying<T>& laying) { return kOwnedVoxels * kNearestThreads >> laying.pieces_shift; }
 
@@ -123,8 +126,10 @@ struct NearestPath {
     const uint32_t count_blocks = channel == 0 ? blocks_for(s.lists.samples, kNearestThreads) : 0;
     const int64_t tasks = ceil_div(s.lists.samples, kLaidSamples);
     const uint32_t laid = call.p.c > 1 ? blocks_for(tasks * s.laying.channel_blocks, 1) : 0;
+    const uint32_t each = count_blocks > 0 ? laid / count_blocks + 1 : 1;
     return launch_early("grid_sample_3d_backward prepare kernel", prepare_nearest<T>, count_blocks + laid,
-                        kNearestThreads, 0, call.stream, call.p, call.b, channel, count_blocks, Divider(tasks), s);
+                        kNearestThreads, 0, call.stream, call.p, call.b, channel, count_blocks, Divider(each),
+                        Divider(tasks), s);
   }
 
   // Each voxel's samples, ascending.
@@ -147,15 +152,12 @@ struct NearestPath {
 
   template <int kEach>
   Status enqueue_sums(const Scratch& s, int32_t channel, const Piece<T, kEach>* gradients) const {
-    const char* const name = "grid_sample_3d_backward kernel";
     const int64_t tasks = ceil_div(s.lists.voxels, voxels_of(s.laying));
-    BARACUDA_RETURN_IF_FAILED(launch_early(name, sum_nearest<T, kEach>, blocks_for(tasks * s.laying.channel_blocks, 1),
-                                           kNearestThreads, 0, call.stream, call.p, gradients, call.b.grad_input,
-                                           channel, s.laying.pieces_shift, Divider(tasks), s.lists));
-    if (!has_long_lists()) return Status::kOk;
-    return launch_early(name, sum_long_nearest<T, kEach>, 2 * static_cast<uint32_t>(call.device.multiprocessors),
-                        kNearestThreads, 0, call.stream, call.p, gradients, call.b.grad_input, channel,
-                        s.laying.pieces_shift, static_cast<uint32_t>(s.laying.channel_blocks), s.lists);
+    const int64_t long_blocks = has_long_lists() ? at_most(call.device.multiprocessors, kMostLongBlocks) : 0;
+    return launch_early("grid_sample_3d_backward kernel", sum_nearest<T, kEach>,
+                        blocks_for(long_blocks + tasks * s.laying.channel_blocks, 1), kNearestThreads, 0, call.stream,
+                        call.p, gradients, call.b.grad_input, channel, s.laying, static_cast<uint32_t>(long_blocks),
+                        Divider(tasks), s.lists);
   }
 };
 

@@ -82,7 +82,8 @@ template <typename Index>
 struct ShortSortShared {
   Index samples[kShortList];  // by bucket
   int starts[kSortBuckets + 1];
-  int warp_totals[kListThreads / 32];
+  // Four of them are read at once. Unaligned, they would be read with what stands before, which another thread writes.
+  alignas(16) int warp_totals[kListThreads / 32];
   Index warp_least[kListThreads / 32], warp_most[kListThreads / 32];
 };
 

@@ -116,19 +116,21 @@ __device__ void lay_gradients(const Problem& p, const T* grad_output, int64_t fr
   }
 }
 
-// The first of `count_blocks` blocks find the voxels, the others lay gradients out, blocks of channels from `channel`
-// on: one waits for atomics and the other one for memory.
+// Blocks that find the voxels and blocks that lay gradients out, blocks of channels from `channel` on: the first ones
+// wait for atomics and the others for memory, so that one of `each` is one of `count_blocks`.
 template <typename T>
-__global__ void __launch_bounds__(kNearestThreads, 4)
+__global__ void __launch_bounds__(kNearestThreads, kNearestBlocks)
     prepare_nearest(const __grid_constant__ Problem p, const __grid_constant__ BackwardBuffers<T> b, int32_t channel,
-                    uint32_t count_blocks, Divider by_tasks, const __grid_constant__ NearestStorage<T> s) {
+                    uint32_t count_blocks, Divider by_each, Divider by_tasks,
+                    const __grid_constant__ NearestStorage<T> s) {
   wait_for_kernel_before();
   let_kernel_after_start();
-  if (blockIdx.x < count_blocks) {
-    find_voxels(p, b.grid, b.grad_grid, s.lists, blockIdx.x);
+  const uint32_t round = by_each.divide(blockIdx.x);
+  if (round < count_blocks && round * by_each.divisor == blockIdx.x) {
+    find_voxels(p, b.grid, b.grad_grid, s.lists, round);
     return;
   }
-  const uint32_t task = blockIdx.x - count_blocks, block = by_tasks.divide(task);
+  const uint32_t task = blockIdx.x - (round < count_blocks ? round + 1 : count_blocks), block = by_tasks.divide(task);
   const uint32_t first = (task - block * by_tasks.divisor) * kLaidSamples;
   const int shift = s.laying.pieces_shift;
   lay_gradients(p, b.grad_output, channel + int64_t{block} * s.laying.width(), static_cast<int32_t>(first), shift,
@@ -148,106 +150,137 @@ struct PieceSums {
   }
 };
 
-// Voxels of a group of lanes, which each have one piece.
-constexpr int kOwnedVoxels = 2;
+// Voxels of a group of lanes, which each have one piece, and samples of a voxel that are asked for at once.
+constexpr int kOwnedVoxels = 2, kAtOnce = 2;
 
-// The gradients to blocks of channels from `channel` on, but for voxels whose lists are long; kEach is 1 for a single
-// channel.
+// The sums of the voxels from `first` on, but for those whose lists are long.
 template <typename T, int kEach>
-__global__ void __launch_bounds__(kNearestThreads, 4)
-    sum_nearest(const __grid_constant__ Problem p, const Piece<T, kEach>* gradients, T* grad_input, int32_t channel,
-                int shift, Divider by_tasks, const __grid_constant__ NearestLists s) {
+__device__ void sum_short_lists(const Problem& p, const Piece<T, kEach>* gradients, T* grad_input, int64_t from,
+                                int32_t first, int shift, const NearestLists& s) {
   constexpr int kMostVoxels = kOwnedVoxels * kNearestThreads;
   // Sums by channel and voxel, in rows of one more than there are voxels.
   __shared__ T sums[kMostVoxels * kEach + kMostPieces * kEach];
-  __shared__ Number begins[kMostVoxels], counts[kMostVoxels];
-  wait_for_kernel_before();
-  let_kernel_after_start();
+  __shared__ bool has_long_list[kMostVoxels];
   const int thread = static_cast<int>(threadIdx.x);
   const int group = thread >> shift, groups = kNearestThreads >> shift, piece = thread & ((1 << shift) - 1);
   const int count = kOwnedVoxels * groups, pitch = count + 1, width = kEach << shift;
-  const uint32_t block = by_tasks.divide(blockIdx.x);
-  const int32_t first = static_cast<int32_t>(blockIdx.x - block * by_tasks.divisor) * count, left = s.voxels - first;
-  for (int k = thread; k < count; k += kNearestThreads) {
-    begins[k] = k < left ? s.begins[first + k] : 0;
-    counts[k] = k < left ? s.counts[first + k] : 0;
-  }
-  __syncthreads();
-  const Piece<T, kEach>* const from = gradients + ((int64_t{block} * s.samples << shift) + piece);
-  const auto load = [&](Number place) { return from[int64_t{s.listed[place]} << shift]; };
-  Piece<T, kEach> next[kOwnedVoxels];
-#pragma unroll
-  for (int k = 0; k < kOwnedVoxels; ++k) {
-    const Number samples = counts[k * groups + group];
-    if (samples > 0 && samples <= kWarpList) next[k] = load(begins[k * groups + group]);
-  }
+  const int32_t left = s.voxels - first;
+  const auto load = [&](Number sample) { return gradients[(int64_t{sample} << shift) + piece]; };
+  Number begins[kOwnedVoxels], counts[kOwnedVoxels], samples[kOwnedVoxels][kAtOnce];
+  Piece<T, kEach> found[kOwnedVoxels][kAtOnce];
 #pragma unroll
   for (int k = 0; k < kOwnedVoxels; ++k) {
     const int own = k * groups + group;
-    const Number samples = counts[own] <= kWarpList ? counts[own] : 0, begin = begins[own];
+    begins[k] = own < left ? s.begins[first + own] : 0;
+    counts[k] = own < left ? s.counts[first + own] : 0;
+  }
+#pragma unroll
+  for (int k = 0; k < kOwnedVoxels; ++k) {
+    const bool is_long = counts[k] > kWarpList;
+    if (piece == 0) has_long_list[k * groups + group] = is_long;
+    if (is_long) counts[k] = 0;
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) {
+      samples[k][i] = static_cast<Number>(i) < counts[k] ? s.listed[begins[k] + i] : 0;
+    }
+  }
+#pragma unroll
+  for (int k = 0; k < kOwnedVoxels; ++k) {
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) {
+      if (static_cast<Number>(i) < counts[k]) found[k][i] = load(samples[k][i]);
+    }
+  }
+#pragma unroll
+  for (int k = 0; k < kOwnedVoxels; ++k) {
     // One chunk: its sum is the voxel's.
     PieceSums<Compute<T>, kEach> sum;
-    for (Number i = 0; i < samples; ++i) {
-      const Piece<T, kEach> gradient = next[k];
-      if (i + 1 < samples) next[k] = load(begin + i + 1);
-      sum.add(gradient);
+    for (Number base = 0; base < counts[k]; base += kAtOnce) {
+#pragma unroll
+      for (int i = 0; i < kAtOnce; ++i) {
+        if (base + i < counts[k]) sum.add(found[k][i]);
+      }
+#pragma unroll
+      for (int i = 0; i < kAtOnce; ++i) {
+        if (base + kAtOnce + i < counts[k]) found[k][i] = load(s.listed[begins[k] + base + kAtOnce + i]);
+      }
     }
 #pragma unroll
-    for (int j = 0; j < kEach; ++j) sums[(piece * kEach + j) * pitch + own] = narrow<T>(sum.sums[j]);
+    for (int j = 0; j < kEach; ++j) {
+      sums[(piece * kEach + j) * pitch + k * groups + group] = narrow<T>(sum.sums[j]);
+    }
   }
   __syncthreads();
-  const int64_t begin = channel + int64_t{block} * width, stride = p.voxels;
-  const int rows = static_cast<int>(p.c - begin < width ? p.c - begin : width);
+  const int64_t stride = p.voxels;
+  const int rows = static_cast<int>(p.c - from < width ? p.c - from : width);
   const int columns = count < kNearestThreads ? count : kNearestThreads;
   for (int column = thread & (columns - 1); column < count && column < left; column += columns) {
-    if (counts[column] > kWarpList) continue;
+    if (has_long_list[column]) continue;
     const uint32_t voxel = static_cast<uint32_t>(first + column), volume = s.by_voxels.divide(voxel);
-    T* const to = grad_input + (volume * int64_t{p.c} + begin) * stride + (voxel - volume * stride);
+    T* const to = grad_input + (volume * int64_t{p.c} + from) * stride + (voxel - volume * stride);
     for (int row = thread / columns; row < rows; row += kNearestThreads / columns) {
       store_once(to + row * stride, sums[row * pitch + column]);
     }
   }
 }
 
-// The same of the long lists, a block each: its groups of lanes have a chunk each, which are added in order.
+// The sum of a long list: groups of lanes have a chunk each, which are added in order.
 template <typename T, int kEach>
-__global__ void __launch_bounds__(kNearestThreads)
-    sum_long_nearest(const __grid_constant__ Problem p, const Piece<T, kEach>* gradients, T* grad_input,
-                     int32_t channel, int shift, uint32_t channel_blocks, const __grid_constant__ NearestLists s) {
+__device__ void sum_long_list(const Problem& p, const Piece<T, kEach>* gradients, T* grad_input, int64_t from,
+                              Number voxel, int shift, const NearestLists& s) {
   using C = Compute<T>;
   __shared__ C partials[kNearestThreads * kEach];  // by group and channel
-  wait_for_kernel_before();
-  let_kernel_after_start();
-  const int thread = static_cast<int>(threadIdx.x), piece = thread & ((1 << shift) - 1), width = kEach << shift;
+  const int thread = static_cast<int>(threadIdx.x), width = kEach << shift;
   const uint32_t groups = kNearestThreads >> shift;
-  const int64_t jobs = int64_t{s.totals->long_lists} * channel_blocks;
-  for (int64_t job = blockIdx.x; job < jobs; job += gridDim.x) {
-    const Number voxel = s.long_lists[job / channel_blocks], count = s.counts[voxel];
-    const int64_t block = job % channel_blocks;
-    const Piece<T, kEach>* const from = gradients + ((block * s.samples << shift) + piece);
-    const Number* const listed = s.listed + s.begins[voxel];
-    C total = C(0);
-    for (Number base = 0; base < count; base += groups * kChunk) {
-      const Number own = base + static_cast<Number>(thread >> shift) * kChunk;
-      const Number end = own + kChunk < count ? own + kChunk : count;
-      PieceSums<C, kEach> partial;
+  const Number count = s.counts[voxel];
+  const Number* const listed = s.listed + s.begins[voxel];
+  const Piece<T, kEach>* const own_piece = gradients + (thread & ((1 << shift) - 1));
+  C total = C(0);
+  for (Number base = 0; base < count; base += groups * kChunk) {
+    const Number own = base + static_cast<Number>(thread >> shift) * kChunk;
+    const Number end = own + kChunk < count ? own + kChunk : count;
+    PieceSums<C, kEach> partial;
 #pragma unroll 4
-      for (Number i = own; i < end; ++i) partial.add(from[int64_t{listed[i]} << shift]);
-      __syncthreads();  // the partial sums before have been added
+    for (Number i = own; i < end; ++i) partial.add(own_piece[int64_t{listed[i]} << shift]);
+    __syncthreads();  // the partial sums before have been added
 #pragma unroll
-      for (int k = 0; k < kEach; ++k) partials[thread * kEach + k] = partial.sums[k];
-      __syncthreads();
-      if (thread >= width) continue;
-      for (uint32_t group = 0; group < groups && base + group * kChunk < count; ++group) {
-        total = total + partials[group * static_cast<uint32_t>(width) + static_cast<uint32_t>(thread)];
-      }
-    }
-    const int64_t of = channel + block * width + thread;
-    if (thread < width && of < p.c) {
-      const uint32_t volume = s.by_voxels.divide(voxel);
-      grad_input[(volume * int64_t{p.c} + of) * p.voxels + (voxel - volume * p.voxels)] = narrow<T>(total);
+    for (int k = 0; k < kEach; ++k) partials[thread * kEach + k] = partial.sums[k];
+    __syncthreads();
+    if (thread >= width) continue;
+    for (uint32_t group = 0; group < groups && base + group * kChunk < count; ++group) {
+      total = total + partials[group * static_cast<uint32_t>(width) + static_cast<uint32_t>(thread)];
     }
   }
+  if (thread < width && from + thread < p.c) {
+    const uint32_t volume = s.by_voxels.divide(voxel);
+    grad_input[(volume * int64_t{p.c} + from + thread) * p.voxels + (voxel - volume * p.voxels)] = narrow<T>(total);
+  }
+}
+
+// The gradients to blocks of channels from `channel` on: the first `long_blocks` blocks have the long lists, most often
+// none, the others some voxels each. kEach is 1 for a single channel.
+template <typename T, int kEach>
+__global__ void __launch_bounds__(kNearestThreads, sizeof(T) == 2 ? 4 : kNearestBlocks)
+    sum_nearest(const __grid_constant__ Problem p, const Piece<T, kEach>* gradients, T* grad_input, int32_t channel,
+                const __grid_constant__ Laying<T> laying, uint32_t long_blocks, Divider by_tasks,
+                const __grid_constant__ NearestLists s) {
+  wait_for_kernel_before();
+  let_kernel_after_start();
+  const int shift = laying.pieces_shift;
+  const int64_t width = kEach << shift;
+  if (blockIdx.x < long_blocks) {
+    const int64_t jobs = int64_t{s.totals->long_lists} * laying.channel_blocks;
+    for (int64_t job = blockIdx.x; job < jobs; job += long_blocks) {
+      const int64_t block = job % laying.channel_blocks;
+      sum_long_list(p, gradients + (block * s.samples << shift), grad_input, channel + block * width,
+                    s.long_lists[job / laying.channel_blocks], shift, s);
+    }
+    return;
+  }
+  const uint32_t task = blockIdx.x - long_blocks, block = by_tasks.divide(task);
+  const uint32_t first = (task - block * by_tasks.divisor) * (kOwnedVoxels * kNearestThreads >> shift);
+  sum_short_lists(p, gradients + (int64_t{block} * s.samples << shift), grad_input, channel + block * width,
+                  static_cast<int32_t>(first), shift, s);
 }
 
 }  // namespace

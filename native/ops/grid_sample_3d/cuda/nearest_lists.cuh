@@ -15,6 +15,12 @@ namespace baracuda::grid_sample_3d {
 namespace {
 
 constexpr int kNearestThreads = 256, kNearestWarps = kNearestThreads / 32;
+// Blocks that share a multiprocessor: much of what they do is to wait for memory. Of sm_75, four fill it.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
+constexpr int kNearestBlocks = 4;
+#else
+constexpr int kNearestBlocks = 5;
+#endif
 
 // A number of a sample or a voxel among those of all volumes.
 using Number = uint32_t;

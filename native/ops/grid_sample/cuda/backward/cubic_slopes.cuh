@@ -167,8 +167,10 @@ __device__ void add_step(const uint4* gradients, bool closes, CubicSlopesShared<
         by_y[k] = by.y;
       }
     }
-    // Channels ascend from lane to lane: each adds to what it has, and the one whose turn it is tells the others.
-    C partial_x = shared.partials[0][home], partial_y = shared.partials[1][home];
+    // Channels ascend from lane to lane: each adds to what it has, and the one whose turn it is tells the others. The
+    // first one alone reads and writes what is shared.
+    const bool keeps = exists && vector == 0;
+    C partial_x = keeps ? shared.partials[0][home] : C(0), partial_y = keeps ? shared.partials[1][home] : C(0);
 #pragma unroll
     for (int turn = 0; turn < kVectors; ++turn) {
 #pragma unroll
@@ -179,7 +181,7 @@ __device__ void add_step(const uint4* gradients, bool closes, CubicSlopesShared<
       partial_x = __shfl_sync(kFullWarp, partial_x, first_lane + turn);
       partial_y = __shfl_sync(kFullWarp, partial_y, first_lane + turn);
     }
-    if (exists && vector == 0) {
+    if (keeps) {
       if (closes) {
         shared.totals[0][home] = shared.totals[0][home] + partial_x;
         shared.totals[1][home] = shared.totals[1][home] + partial_y;

@@ -41,7 +41,8 @@ struct CubicTileShared {
   uint2 taps[kCubicSlots];                          // a nibble for each column and row: the taps that lie there
   uint32_t columns[kCubicWords][kCubicTileSide], lines[kCubicWords][kCubicTileSide];  // slots with taps there
   uint32_t starts[kCubicTilePixels + 1];            // where a pixel's entries start
-  uint32_t warp_totals[kCubicWarps];
+  // Four of them are read at once. Unaligned, they would be read with what stands before, which another thread writes.
+  alignas(16) uint32_t warp_totals[kCubicWarps];
   Index samples[kCubicSlots];
 };
 

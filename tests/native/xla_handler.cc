@@ -128,6 +128,9 @@ Call right_call(const Symbol& symbol) {
     put<int64_t>(&call.arguments, 0, 6);
     put<int32_t>(&call.arguments, 16, 1);
     append<int32_t>(&call.arguments, {2, 3, 1, 1});
+  } else if (begins(name, "cum") || begins(name, "logcumsumexp")) {
+    for (size_t at = 0; at < 24; at += 8) put<int64_t>(&call.arguments, at, 2);
+    put<int32_t>(&call.arguments, 24, static_cast<int32_t>(draw(2)));
   } else if (is_wide) {
     put<int64_t>(&call.arguments, 0, 2);
     put<int32_t>(&call.arguments, 8, 3);

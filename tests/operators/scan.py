@@ -34,6 +34,7 @@ _GRADIENTS = ("cumprod_backward", "logcumsumexp_backward", "cummaxmin_backward")
 _SELECTING = ("cummax", "cummin")
 _IN_PLACE = ("cumsum", "cumprod", "logcumsumexp")
 _TILE = 8192
+_BLOCK = 128
 
 _BASELINE = Baseline(
     values={"outer": 2, "length": 5, "inner": 3, "reverse": 0},
@@ -60,10 +61,11 @@ def draw_sizes(rng: np.random.Generator, symbol: Symbol) -> Values:
 
 def scratch_bounds(symbol: Symbol, backend: str, values: Mapping[str, Any]) -> tuple[int, int]:
     """The header's."""
-    tiles = ceil_div(values["length"], _TILE)
-    if tiles < 2:
-        return 0, 0
-    return 0, (24 if backend == "cpu" else 96) * values["outer"] * values["inner"] * tiles + 64
+    rows, tiles = values["outer"] * values["inner"], ceil_div(values["length"], _TILE)
+    if backend == "cuda" and values["inner"] > 1:
+        blocks = ceil_div(values["length"], _BLOCK)
+        return 0, 24 * rows * (blocks + tiles) + 64 if blocks > 1 else 0
+    return 0, (24 if backend == "cpu" else 96) * rows * tiles + 64 if tiles > 1 else 0
 
 
 _SHAPE = (3, 4, 5)

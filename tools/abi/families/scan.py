@@ -31,8 +31,9 @@ _FLOATS_WITH_INDICES = tuple(Variant(v.token, {**v.types, "I": "i64"}) for v in 
 _IN_PLACE = "output may be input itself; status 2 if it shares an element otherwise."
 _EMPTY = "No elements: success, nothing to write."
 _WORKSPACE = (
-    "None for rows of at most 8192 elements; else for every 8192 elements of a row, begun ones too, on the CPU at most "
-    "24 bytes and on CUDA at most 96, and 64 more."
+    "For every 8192 elements of a row, begun ones too, on the CPU at most 24 bytes and on CUDA at most 96, and 64 "
+    "more; none for rows of at most 8192 elements. On CUDA and where inner > 1 at most 24 bytes for every 128 elements "
+    "and 24 for every 8192, and 64 more; none for rows of at most 128 elements."
 )
 _WRAPS = " Integers wrap around."
 

@@ -35,7 +35,9 @@ def wide(dtype: Any) -> AbstractContextManager[Any]:
 
 def wide_for_indices(name: str) -> AbstractContextManager[Any]:
     """JAX's 64-bit mode for a case with indices where older JAXs need it under `disable_jit`: see docs/jax.md."""
-    has_indices = name.startswith(("max_pool", "adaptive_max_pool", "fractional_max_pool", "max_unpool"))
+    has_indices = name.startswith(
+        ("max_pool", "adaptive_max_pool", "fractional_max_pool", "max_unpool", "cummax", "cummin")
+    )
     return wide(np.int64) if has_indices and jax.__version_info__ < (0, 5) else nullcontext()
 
 
@@ -60,6 +62,9 @@ def fixed(rng: np.random.Generator) -> SimpleNamespace:
         samples=rng.integers(0, 16, (2, 3, 2)) / 16,
         samples_3d=rng.integers(0, 16, (2, 3, 3)) / 16,
         zero_point=rng.integers(-9, 9, 4).astype(np.int32),
+        # One of them is ignored.
+        targets=rng.integers(-1, 4, (3, 5)).astype(np.int32),
+        weights=np.array([0.5, 1.25, 2.0, 0.75]),
     )
 
 
@@ -212,6 +217,32 @@ CASES: dict[str, Case] = {
         lambda m, d, g, y, x: m.pixel_shuffle(g, 2),
         is_linear=True,
     ),
+    "cumsum": Case(
+        ((2, 150, 3),),
+        lambda m, d, x: m.cumsum(x, 1, reverse=True),
+        lambda m, d, g, y, x: m.cumsum(g, 1),
+        is_linear=True,
+    ),
+    "cumprod": Case(
+        ((5, 6),),
+        lambda m, d, x: m.cumprod(x, 0),
+        lambda m, d, g, y, x: m.cumprod_backward(g, x, y, 0),
+    ),
+    "logcumsumexp": Case(
+        ((4, 140),),
+        lambda m, d, x: m.logcumsumexp(x, -1),
+        lambda m, d, g, y, x: m.logcumsumexp_backward(g, x, y, -1),
+    ),
+    "cummax": Case(
+        ((2, 40, 3),),
+        lambda m, d, x: m.cummax(x, 1)[0],
+        lambda m, d, g, y, x: m.cummaxmin_backward(g, m.cummax(x, 1)[1], 1),
+    ),
+    "cummin": Case(
+        ((2, 40),),
+        lambda m, d, x: m.cummin(x, 0, reverse=True)[0],
+        lambda m, d, g, y, x: m.cummaxmin_backward(g, m.cummin(x, 0, reverse=True)[1], 0, reverse=True),
+    ),
     "avg_pool": Case(
         ((2, 3, 7, 8),),
         lambda m, d, x: m.avg_pool(x, (3, 2), 2, 1, True, False),
@@ -291,6 +322,40 @@ CASES: dict[str, Case] = {
         lambda m, d, g, y, x: m.fractional_max_pool_backward(
             g, m.fractional_max_pool(x, 2, (3, 3, 5), d.samples_3d.astype(x.dtype), return_indices=True)[1], x.shape, 2
         ),
+    ),
+    "cross_entropy": Case(
+        ((3, 4, 5),),
+        lambda m, d, x: m.cross_entropy(x, d.targets, d.weights.astype(x.dtype), -1, "mean", 0.25),
+        lambda m, d, g, y, x: m.cross_entropy_backward(
+            g,
+            x,
+            d.targets,
+            *m.cross_entropy(x, d.targets, d.weights.astype(x.dtype), -1, "mean", 0.25, return_sums=True)[1:3],
+            d.weights.astype(x.dtype),
+            -1,
+            "mean",
+            0.25,
+        ),
+    ),
+    "cross_entropy-unreduced": Case(
+        ((3, 4, 5),),
+        lambda m, d, x: m.cross_entropy(x, d.targets, None, -1, "none"),
+        lambda m, d, g, y, x: m.cross_entropy_backward(
+            g, x, d.targets, *m.cross_entropy(x, d.targets, None, -1, "none", return_sums=True)[1:3], None, -1, "none"
+        ),
+    ),
+    "nll_loss": Case(
+        ((3, 4, 5),),
+        lambda m, d, x: m.nll_loss(x, d.targets, d.weights.astype(x.dtype), -1),
+        lambda m, d, g, y, x: m.nll_loss_backward(
+            g,
+            d.targets,
+            m.nll_loss(x, d.targets, d.weights.astype(x.dtype), -1, return_sums=True)[1],
+            x.shape,
+            d.weights.astype(x.dtype),
+            -1,
+        ),
+        is_linear=True,
     ),
     "max_unpool": Case(
         ((2, 3, 4, 5),),

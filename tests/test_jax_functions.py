@@ -51,7 +51,9 @@ def subnormal(arrays: list[Any]) -> list[Any]:
     for array in arrays:
         info = ml_dtypes.finfo(array.dtype)
         # Halfway down to the smallest number, in an exact step.
-        found.append((array.astype(np.float64) * 2.0 ** (info.minexp - info.nmant // 2)).astype(array.dtype))
+        scaled = array.astype(np.float64) * 2.0 ** (info.minexp - info.nmant // 2)
+        # NumPy makes a number of an array without an axis.
+        found.append(np.asarray(scaled, array.dtype))
     return found
 
 

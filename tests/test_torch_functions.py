@@ -26,8 +26,8 @@ FLOAT = pytest.mark.parametrize("dtype", FLOATS, ids=lambda dtype: str(dtype).re
 BITS = {2: torch.int16, 4: torch.int32, 8: torch.int64}
 NUM_SEGMENTS = 4
 FUNCTIONS = (
-    *("affine_grid", "dequantize_per_channel", "gather_csr", "grid_sample", "interpolate", "pad", "ps_roi_align"),
-    *("ps_roi_pool", "roi_align", "roi_align_3d", "roi_align_levels"),
+    *("affine_grid", "cross_entropy", "dequantize_per_channel", "gather_csr", "grid_sample", "interpolate", "nll_loss"),
+    *("pad", "ps_roi_align", "ps_roi_pool", "roi_align", "roi_align_3d", "roi_align_levels"),
     *("roi_pool", "segment_csr", "segment_gather", "segment_logsumexp", "segment_max", "segment_mean", "segment_min"),
     *("segment_prod", "segment_softmax", "segment_sum"),
 )
@@ -78,7 +78,40 @@ def resized(
     )
 
 
+def entropy(shape: tuple[int, ...], reduction: str, label_smoothing: float = 0.0) -> Case:
+    """Of weighted classes, some elements being ignored."""
+
+    def options(d: SimpleNamespace, x: Any) -> tuple[Any, ...]:
+        return d.weights.to(x.dtype), -1, reduction, label_smoothing
+
+    def targets(d: SimpleNamespace) -> Any:
+        return d.targets[:, 0] if len(shape) == 2 else d.targets
+
+    def backward(p: Any, d: SimpleNamespace, g: Any, y: Any, x: Any) -> Any:
+        _, sums, total, _ = p.cross_entropy(x, targets(d), *options(d, x), return_sums=True)
+        return p.cross_entropy_backward(g, x, targets(d), sums, total, *options(d, x))
+
+    return Case((shape,), lambda m, d, x: m.cross_entropy(x, targets(d), *options(d, x)), backward)
+
+
+def likelihood(reduction: str) -> Case:
+    """The same of log-probabilities."""
+
+    def backward(p: Any, d: SimpleNamespace, g: Any, y: Any, x: Any) -> Any:
+        rest = (d.weights.to(x.dtype), -1, reduction)
+        total = p.nll_loss(x, d.targets, *rest, return_sums=True)[1]
+        return p.nll_loss_backward(g, d.targets, total, x.shape, *rest)
+
+    return Case(((3, 4, 5),), lambda m, d, x: m.nll_loss(x, d.targets, d.weights.to(x.dtype), -1, reduction), backward)
+
+
 CASES = {
+    "cross_entropy": entropy((3, 4, 5), "mean"),
+    "cross_entropy-smoothed": entropy((3, 4, 5), "sum", 0.25),
+    "cross_entropy-rows": entropy((3, 4), "mean", 0.5),
+    "cross_entropy-unreduced": entropy((3, 4, 5), "none"),
+    "nll_loss": likelihood("mean"),
+    "nll_loss-unreduced": likelihood("none"),
     "interpolate-bilinear": resized((2, 2, 5, 4), (7, 8), "bilinear", True),
     "interpolate-bicubic": resized((2, 2, 5, 4), (7, 8), "bicubic"),
     "interpolate-bilinear-antialias": resized((2, 2, 7, 4), (3, 6), "bilinear", True, True),
@@ -244,6 +277,8 @@ def data(rng: np.random.Generator, device: str) -> SimpleNamespace:
         offsets=torch.tensor([0, 2, 2, 5, 6], dtype=torch.int32, device=device),
         boxes=torch.tensor(boxes, dtype=torch.float32, device=device),
         boxes_3d=torch.tensor(boxes_3d, dtype=torch.float32, device=device),
+        targets=torch.tensor(rng.permutation(15).reshape(3, 5) % 5 - 1, device=device),
+        weights=torch.tensor([0.5, 1.25, 2.0, 0.75], dtype=torch.float64, device=device),
     )
 
 
@@ -390,9 +425,10 @@ def test_gradient_of_a_product_is_linear_in_what_comes_back(data: SimpleNamespac
 def test_vmap_is_a_loop(case: Case, data: SimpleNamespace, rng: np.random.Generator) -> None:
     samples = [[each.detach() for each in drawn(rng, case, data.device)] for _ in range(3)]
     stacked = [torch.stack(each, -1) for each in zip(*samples, strict=True)]
-    found = torch.vmap(lambda *inputs: case.call(pybaracuda.torch, data, *inputs), in_dims=-1, out_dims=1)(*stacked)
-    wanted = torch.stack([case.call(pybaracuda, data, *inputs) for inputs in samples], 1)
-    assert torch.equal(found, wanted)
+    wanted = [case.call(pybaracuda, data, *inputs) for inputs in samples]
+    axis = min(wanted[0].dim(), 1)
+    function = torch.vmap(lambda *inputs: case.call(pybaracuda.torch, data, *inputs), in_dims=-1, out_dims=axis)
+    assert torch.equal(function(*stacked), torch.stack(wanted, axis))
 
 
 @CASE
@@ -680,7 +716,29 @@ def operator_calls(data: SimpleNamespace, rng: np.random.Generator) -> dict[str,
     codes = torch.tensor(rng.integers(0, 9, (3, 4)), dtype=torch.uint8, device=data.device)
     pixels = torch.tensor(rng.integers(-2, 22, (3, 2, 2, 3)), dtype=torch.int32, device=data.device)
     best = torch.tensor([[0, 0], [-1, -1], [2, 2], [5, 5]], device=data.device)
+    total, means, losses = rows(1).detach() + 9, (-1, "mean"), (None, -1, "none")
+    targets, sums = data.targets, rows(3, 5).detach() + 4
+    places = torch.tensor(rng.integers(0, 4, (3, 4)), device=data.device)
     return {
+        **{name: [(rows(3, 4), 1, True)] for name in ("cumsum", "cumprod", "logcumsumexp", "cummax", "cummin")},
+        **{
+            f"{name}_backward": [(rows(3, 4), rows(3, 4), rows(3, 4).detach(), 1, True)]
+            for name in ("cumprod", "logcumsumexp")
+        },
+        "cummaxmin_backward": [(rows(3, 4), places, 1, True)],
+        "nll_loss": [(rows(3, 4, 5), targets, data.weights, *means), (rows(3, 4, 5), targets, *losses)],
+        "nll_loss_backward": [
+            (rows(), targets, total, (3, 4, 5), data.weights, *means),
+            (rows(3, 5), targets, total, (3, 4, 5), *losses),
+        ],
+        "cross_entropy": [
+            (rows(3, 4, 5), targets, data.weights, *means, 0.25),
+            (rows(3, 4, 5), targets, *losses, 0.0),
+        ],
+        "cross_entropy_backward": [
+            (rows(), rows(3, 4, 5), targets, sums, total, data.weights, *means, 0.25),
+            (rows(3, 5), rows(3, 4, 5), targets, sums, total, *losses, 0.0),
+        ],
         "roi_align": [(rows(2, 2, 5, 4), data.boxes, 2, 3, 0.5, 2, True)],
         "roi_align_backward": [(rows(3, 2, 2, 3), data.boxes, (2, 2, 5, 4), 0.5, 2, True)],
         # It has no derivative, and says so, which has a test.

@@ -125,6 +125,22 @@ def _scatter_add(rows: int, columns: int, data: Data) -> Problem:
     return Problem(lambda given, source: given.scatter_add(0, index, source), leaves)
 
 
+def _scatter_elements(places: int, values: int, data: Data) -> Problem:
+    index = data.ids(values, places)
+    return Problem(lambda given, source: given.scatter_add(0, index, source), [data.leaf(places), data.leaf(values)])
+
+
+def _gather_elements(rows: int, columns: int, taken: int, data: Data) -> Problem:
+    index = data.ids(rows * taken, columns).reshape(rows, taken)
+    return Problem(lambda table: table.gather(1, index), [data.leaf(rows, columns)])
+
+
+def _put(places: int, values: int, data: Data) -> Problem:
+    index = data.ids(values, places)
+    leaves = [data.leaf(places), data.leaf(values)]
+    return Problem(lambda given, source: given.clone().put_(index, source, accumulate=True), leaves)
+
+
 def _index_add(rows: int, columns: int, data: Data) -> Problem:
     index = data.ids(rows, -(-rows // 10))
     leaves = [data.leaf(-(-rows // 10), columns), data.leaf(rows, columns)]
@@ -159,6 +175,16 @@ def _segment_reduce(reduce: str, rows: int, columns: int, data: Data) -> Problem
     # PyTorch would read the lengths back to check them, and wait.
     call = partial(data.torch.segment_reduce, reduce=reduce, lengths=lengths, axis=0, unsafe=True)
     return Problem(call, [data.leaf(rows, columns)])
+
+
+def _classified(name: str, shape: Sequence[int], data: Data) -> Problem:
+    """A mean over images or rows; PyTorch's cross entropy is a log-softmax and the loss by log-probabilities."""
+    functional = importlib.import_module("torch.nn.functional")
+    target = data.ids(int(np.prod(shape)) // shape[1], shape[1]).reshape(shape[0], *shape[2:])
+    logits = data.leaf(*shape)
+    if name == "nll_loss":
+        logits = functional.log_softmax(logits.detach(), 1).requires_grad_()
+    return Problem(lambda x: getattr(functional, name)(x, target), [logits])
 
 
 def _windows(name: str, shape: Sequence[int], options: dict[str, Any], data: Data) -> Problem:
@@ -239,6 +265,17 @@ def _placed(shape: Sequence[int], data: Data) -> Problem:
     return Problem(lambda x: function(x, 2, sizes, _random_samples=samples), [data.leaf(*shape)])
 
 
+def _scanned(name: str, shape: Sequence[int], data: Data) -> Problem:
+    """A scan along the last axis; the answer of one that has indices is its values."""
+    function = getattr(data.torch, name)
+
+    def values(x: Any) -> Any:
+        found = function(x, -1)
+        return found[0] if name in ("cummax", "cummin") else found
+
+    return Problem(values, [data.leaf(*shape)])
+
+
 def _rows() -> Iterator[Row]:
     for text, is_smooth in (("random", False), ("smooth", True)):
         whole, tiny = (partial(_grid_sample, shape, is_smooth) for shape in ((4, 64, 256, 256), (1, 1, 4, 4)))
@@ -299,6 +336,17 @@ def _rows() -> Iterator[Row]:
     for axes, shape in ((1, _IMAGES[1]), *_PLANES.items()):
         whole, tiny = partial(_unpooled, shape), partial(_unpooled, (1, 1, *[4] * axes))
         yield Row(f"max_unpool{axes}d 2, {'x'.join(map(str, shape))}", whole, tiny, f"max_unpool{axes}d")
+    for name, shape in (("nll_loss", (8, 21, 512, 512)), ("nll_loss", (8192, 1000)),
+                        ("cross_entropy", (8, 21, 512, 512))):  # fmt: skip
+        whole, tiny = partial(_classified, name, shape), partial(_classified, name, (2, 3, 4, 4)[: len(shape)])
+        host = "" if name == "cross_entropy" else "nll_loss2d" if len(shape) == 4 else "nll_loss"
+        yield Row(f"{name} of {'x'.join(map(str, shape))}", whole, tiny, host, formula=name == "cross_entropy")
+    for name in ("cumsum", "cumprod", "logcumsumexp", "cummax", "cummin"):
+        # Of products and logarithms PyTorch's gradient is arithmetic around other scans.
+        formula, is_compiled = name in ("cumprod", "logcumsumexp"), name in ("cumsum", "cumprod")
+        whole, tiny = partial(_scanned, name, (4096, 4096)), partial(_scanned, name, (2, 4))
+        yield Row(f"{name} 4096x4096", whole, tiny, name, compiled=is_compiled, formula=formula)
+    yield Row("cumsum 16,777,216", partial(_scanned, "cumsum", (1 << 24,)), partial(_scanned, "cumsum", (4,)))
     shape = _PLANES[2]
     for text, build in (("avg_pool2d 2", partial(_windows, "avg_pool2d", shape, {"kernel_size": 2})),
                         ("adaptive_avg_pool2d 7", partial(_windows, "adaptive_avg_pool2d", shape, {"output_size": 7})),
@@ -312,6 +360,12 @@ def _rows() -> Iterator[Row]:
         row = _of_rows(f"scatter_reduce {reduce}", partial(_scatter_reduce, reduce), rows)
         yield replace(row, formula=reduce in ("mean", "prod"))
     yield _of_rows("scatter_add of rows", _scatter_add)
+    whole, tiny = partial(_scatter_elements, 1 << 22, 1 << 24), partial(_scatter_elements, 4, 16)
+    yield Row("scatter_add of 16,777,216 elements into 4,194,304", whole, tiny)
+    whole, tiny = partial(_gather_elements, 4096, 1024, 4096), partial(_gather_elements, 2, 4, 4)
+    yield Row("gather of 4096x4096 elements from 4096x1024", whole, tiny)
+    whole, tiny = partial(_put, _MANY, _MANY), partial(_put, 4, 4)
+    yield Row("put_ accumulate 1,000,000 into 1,000,000", whole, tiny, compiled=False)
     yield _of_rows("index_add", _index_add)
     yield _of_rows("index_put accumulate", _index_put)
     yield _of_rows("index_select", _index_select)

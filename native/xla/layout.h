@@ -25,6 +25,7 @@ enum ExtentKind : uint8_t {
   kArray,      // each entry of the host array number `at`, plus that of the array number `other`, -1 for none
   kIndex,      // of segment_ex's index: num_segments (at `at`) + 1 offsets, or num_rows (at `other`) ids
   kRowsOfArg,  // of segment_ex's arg: num_segments (at `at`), where the reduction has one
+  kUnlessReduced,  // the int32 at `at`, or 1 unless the int32 at `other` is 0
 };
 
 struct Extent {
@@ -36,7 +37,7 @@ struct Extent {
 struct Tensor {
   int16_t at;
   bool is_output;
-  int8_t element;  // 0 or 1: the symbol's; 2: int32; 3: uint8
+  int8_t element;  // 0, 1 or 2: the symbol's; 3: int32; 4: uint8
   int8_t strides;  // the number of the host array that has them, or -1
   int8_t rank;
   Extent extents[6];
@@ -69,7 +70,7 @@ struct Layout {
 struct Symbol {
   const char* name;  // between "baracuda_kernels_" and "_run_packed"
   const Layout* layout;
-  Element elements[2];
+  Element elements[3];
 };
 
 }  // namespace baracuda::xla

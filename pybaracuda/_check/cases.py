@@ -71,7 +71,7 @@ def problems_of(symbol: Symbol) -> list[Problem]:
     """A symbol's problems."""
     operator = symbol.operator
     _, problems = of_operator(operator.name, operator.family)
-    of_integers = symbol.variant.types.get("T") in ("i32", "i64")
+    of_integers = symbol.variant.types.get("T") in ("i32", "i64", "s8", "u8")
     return [
         problem
         for problem in problems

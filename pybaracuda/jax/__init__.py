@@ -17,11 +17,13 @@ from ._deform import deform_conv2d, deform_im2col
 from ._handler import TARGET, TARGETS
 from ._images import affine_grid, grid_sample
 from ._interpolation import interpolate
+from ._losses import cross_entropy, nll_loss
 from ._maxima import adaptive_max_pool, fractional_max_pool, max_pool, max_unpool
 from ._pad import pad
 from ._pixel_shuffle import pixel_shuffle, pixel_unshuffle
 from ._pooling import ps_roi_align, ps_roi_pool, roi_align, roi_align_3d, roi_align_levels, roi_pool
 from ._quantize import dequantize_per_channel
+from ._scans import cummax, cummin, cumprod, cumsum, logcumsumexp
 from ._segments import (
     gather_csr,
     segment_csr,
@@ -44,6 +46,11 @@ __all__ = [
     "affine_grid",
     "avg_pool",
     "batched_nms",
+    "cross_entropy",
+    "cummax",
+    "cummin",
+    "cumprod",
+    "cumsum",
     "deform_conv2d",
     "deform_im2col",
     "dequantize_per_channel",
@@ -51,8 +58,10 @@ __all__ = [
     "gather_csr",
     "grid_sample",
     "interpolate",
+    "logcumsumexp",
     "max_pool",
     "max_unpool",
+    "nll_loss",
     "nms",
     "nms_sorted",
     "pad",

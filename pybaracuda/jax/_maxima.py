@@ -42,7 +42,7 @@ def _given(indices: Any) -> Any:
     return _to_dtype(array, "int64")
 
 
-def _answered(indices: Any, plane: int) -> Any:
+def answered(indices: Any, plane: int) -> Any:
     """Answer the C functions' indices as a program has integers: in int64 if it has that."""
     if jax.config.jax_enable_x64:
         return indices
@@ -243,7 +243,7 @@ def _pooled(operation: _Pool | _FractionalPool, return_indices: bool, *arrays: A
     output, indices = run(operation, *arrays)
     if not return_indices:
         return output
-    return output, _answered(indices, prod(arrays[0].shape[-operation.pooled :]))
+    return output, answered(indices, prod(arrays[0].shape[-operation.pooled :]))
 
 
 def max_pool(

@@ -73,7 +73,15 @@ class Operation:
 
 
 class KernelOperation(Operation):
-    """An operator that one C function computes."""
+    """An operator that one C function computes.
+
+    Attributes
+    ----------
+    folds : bool
+        Whether equal problems become one; if not, they are done one after the other.
+    """
+
+    folds: bool = True
 
     def prepare(self, *specs: Spec) -> Prepared:
         """Check operands; answer the kernel, the conversions before it and the outputs."""

@@ -138,10 +138,13 @@ def _run_kernel(operation: KernelOperation, batch: int, platforms: Platforms, *o
             for each, cast in zip(operands, prepared.casts, strict=True)
         )
     if batch:
-        folded, arrays, unfold = operation.fold(
-            prod(sizes), [each.reshape((prod(sizes), *each.shape[batch:])) for each in operands]
-        )
-        results = [each.reshape((*sizes, *each.shape[1:])) for each in unfold(_launch(folded, platforms, arrays))]
+        given = [each.reshape((prod(sizes), *each.shape[batch:])) for each in operands]
+        if operation.folds:
+            folded, arrays, unfold = operation.fold(prod(sizes), given)
+            found = unfold(_launch(folded, platforms, arrays))
+        else:
+            found = jax.lax.map(lambda each: tuple(_launch(operation, platforms, each)), given)
+        results = [each.reshape((*sizes, *each.shape[1:])) for each in found]
     else:
         results = _launch(operation, platforms, operands)
     outputs = zip(results, prepared.outputs, strict=True)

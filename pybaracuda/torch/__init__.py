@@ -16,7 +16,8 @@ except ModuleNotFoundError as error:
     # By this module's name: `python -m pybaracuda.torch` then says it in one line, without a traceback.
     raise ModuleNotFoundError("pybaracuda.torch needs PyTorch, which is not installed", name=__name__) from None
 
-from . import _images, _interpolation, _pooling, _rows, geometric, scatter  # noqa: F401  (the first four enter their routes)
+# The first six enter their routes.
+from . import _images, _interpolation, _losses, _pooling, _rows, _scans, geometric, scatter  # noqa: F401
 from ._bad_indices import check_indices
 from ._compile import decompositions
 from ._deform_function import deform_conv2d
@@ -25,12 +26,14 @@ from ._image_functions import affine_grid, roi_align, roi_pool
 from ._installation import Installation, install, uninstall
 from ._interpolate_function import interpolate
 from ._levels_function import roi_align_levels
+from ._loss_functions import cross_entropy, nll_loss
 from ._nms_functions import batched_nms, nms
 from ._pad_function import pad
 from ._ps_roi_functions import ps_roi_align, ps_roi_pool
 from ._quantize_function import dequantize_per_channel
 from ._report import Report, operators, report
 from ._roi_align_3d_function import roi_align_3d
+from ._scan_functions import cummax, cummin, cumprod, cumsum, logcumsumexp
 from ._segment_functions import (
     gather_csr,
     segment_csr,
@@ -51,6 +54,11 @@ __all__ = [
     "affine_grid",
     "batched_nms",
     "check_indices",
+    "cross_entropy",
+    "cummax",
+    "cummin",
+    "cumprod",
+    "cumsum",
     "decompositions",
     "deform_conv2d",
     "dequantize_per_channel",
@@ -59,6 +67,8 @@ __all__ = [
     "grid_sample",
     "install",
     "interpolate",
+    "logcumsumexp",
+    "nll_loss",
     "nms",
     "operators",
     "pad",

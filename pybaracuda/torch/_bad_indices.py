@@ -18,7 +18,7 @@ import torch
 
 from . import _native
 
-__all__ = ["GraphCounts", "StreamCounts", "check_indices", "note"]
+__all__ = ["GraphCounts", "StreamCounts", "check_indices", "note", "note_dropped"]
 
 # Counts are float64, in which PyTorch can count what is not 0 in one launch; exact below 2**53.
 _DTYPE = torch.float64
@@ -54,6 +54,13 @@ class StreamCounts:
 
     def count(self, ids: Any, extent: int) -> None:
         """Count the entries that name no row of `extent`."""
+        self._write(lambda place: torch.linalg.vector_norm(_quotients(ids, extent), 0, out=place))
+
+    def add(self, dropped: Any) -> None:
+        """Count what a kernel has counted already."""
+        self._write(lambda place: place.copy_(dropped))
+
+    def _write(self, write: Callable[[Any], Any]) -> None:
         # Held until everything is launched: a place must be written before its page is added up.
         with self._lock:
             places = self._places[self._page]
@@ -63,7 +70,7 @@ class StreamCounts:
                 places = self._places[self._page]
                 torch.sum(full, 0, out=places[0])
                 self._used = 1
-            torch.linalg.vector_norm(_quotients(ids, extent), 0, out=places[self._used])
+            write(places[self._used])
             self._used += 1
 
     def take(self, wait: Callable[[], None]) -> int:
@@ -97,11 +104,18 @@ class GraphCounts:
 
     def count(self, ids: Any, extent: int) -> bool:
         """Count the entries that name no row of `extent` whenever this is replayed; False if there is no room."""
+        return self._add(lambda: torch.linalg.vector_norm(_quotients(ids, extent), 0))
+
+    def add(self, dropped: Any) -> bool:
+        """Count what a kernel counts whenever this is replayed; False if there is no room."""
+        return self._add(lambda: dropped)
+
+    def _add(self, counted: Callable[[], Any]) -> bool:
         with self._lock:
             if not self._places:
                 return False
             place = self._places.pop()
-        place.add_(torch.linalg.vector_norm(_quotients(ids, extent), 0))
+        place.add_(counted())
         return True
 
     def take(self, wait: Callable[[], None]) -> int:
@@ -145,21 +159,30 @@ def _stream(device: int) -> int:
 
 def note(ids: Any, extent: int) -> None:
     """Count the entries of an index on a GPU that name no row of `extent`, which is at least 1."""
-    device = ids.device
+    _note(ids.device, lambda counts: counts.count(ids, extent))
+
+
+def note_dropped(dropped: Any) -> None:
+    """Count the entries that a kernel on a GPU has counted itself, in a tensor of one element."""
+    _note(dropped.device, lambda counts: counts.add(dropped.reshape(())))
+
+
+def _note(device: Any, count: Callable[[Any], bool | None]) -> None:
+    """Count what was done on a device."""
     if device.type != "cuda":
         return
     if device.index != torch.cuda.current_device():
         with torch.cuda.device(device):
-            note(ids, extent)
+            _note(device, count)
         return
     graphs = _graphs.get(device.index)
     if torch.cuda.is_current_stream_capturing():
-        if graphs is None or not graphs.count(ids, extent):
+        if graphs is None or not count(graphs):
             warnings.warn(
                 "an index was captured in a CUDA graph that pybaracuda.torch.check_indices() will know nothing of: "
                 "there is no counter with room for it. Call the operator once before the capture.",
                 RuntimeWarning,
-                stacklevel=2,
+                stacklevel=3,
             )
         return
     key = (device.index, _stream(device.index))
@@ -171,7 +194,7 @@ def note(ids: Any, extent: int) -> None:
             if counts is None:
                 counts = _streams[key] = StreamCounts(_memory(device, 2 * _PAGE).reshape(2, _PAGE))
     graphs.provide(lambda: _memory(device, _GRAPH_PAGE).zero_())
-    counts.count(ids, extent)
+    count(counts)
 
 
 def check_indices() -> None:

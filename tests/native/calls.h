@@ -64,12 +64,29 @@ struct Symbol {
   std::vector<const char*> types;
 };
 
-// What the words for extents in symbols.h are in one problem: names; others are numbers, sums or products.
+// What the words for extents in symbols.h are in one problem: names; others are numbers, sums, products or choices.
 using Extents = std::map<std::string, int64_t>;
+
+inline int64_t value_of(const std::string& word, const Extents& extents);
+
+// Of "a if b == 1 else c", written without blanks, which of both words counts, or nothing if it is another word.
+inline std::string chosen_of(const std::string& word, const Extents& extents) {
+  const size_t sign = word.find_first_of("=!"), otherwise = word.rfind("else");
+  if (sign == std::string::npos || otherwise == std::string::npos) return {};
+  for (size_t at = word.find("if"); at < sign; at = word.find("if", at + 1)) {
+    const auto number = extents.find(word.substr(at + 2, sign - at - 2));
+    if (number == extents.end()) continue;
+    const bool is_equal = number->second == std::stoll(word.substr(sign + 2, otherwise - sign - 2));
+    return is_equal == (word[sign] == '=') ? word.substr(0, at) : word.substr(otherwise + 4);
+  }
+  return {};
+}
 
 inline int64_t value_of(const std::string& word, const Extents& extents) {
   const auto found = extents.find(word);
   if (found != extents.end()) return found->second;
+  const std::string chosen = chosen_of(word, extents);
+  if (!chosen.empty()) return value_of(chosen, extents);
   const size_t at = word.find_first_of("+*");
   if (at == std::string::npos) return std::stoll(word);
   const int64_t left = value_of(word.substr(0, at), extents), right = value_of(word.substr(at + 1), extents);
@@ -232,9 +249,8 @@ class Table {
         for (const baracuda_kernels_grid_sample_options& options : grid_sample_options()) {
           if (options.padding_mode != 0 && (p.input_h == 0 || p.input_w == 0)) continue;
           Extents given = extents;
-          given["1ifshares_input==1elsen"] = options.shares_input == 1 ? 1 : p.n;
-          given["nifgradients!=2else0"] = options.gradients != 2 ? p.n : 0;
-          given["nifgradients!=1else0"] = options.gradients != 1 ? p.n : 0;
+          given["shares_input"] = options.shares_input;
+          given["gradients"] = options.gradients;
           add(symbol, given, run, size, p.n, p.c, p.input_h, p.input_w, p.output_h, p.output_w, &options);
         }
       }
@@ -259,9 +275,8 @@ class Table {
                                  {"output_d", p[5]},
                                  {"output_h", p[6]},
                                  {"output_w", p[7]},
-                                 {"1ifshares_input==1elsen", options.shares_input == 1 ? 1 : p[0]},
-                                 {"nifgradients!=2else0", options.gradients != 2 ? p[0] : 0},
-                                 {"nifgradients!=1else0", options.gradients != 1 ? p[0] : 0}};
+                                 {"shares_input", options.shares_input},
+                                 {"gradients", options.gradients}};
         add(symbol, extents, run, size, p[0], p[1], p[2], p[3], p[4], p[5], p[6], p[7], &options);
       }
     }

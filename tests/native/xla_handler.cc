@@ -128,6 +128,9 @@ Call right_call(const Symbol& symbol) {
     put<int64_t>(&call.arguments, 0, 6);
     put<int32_t>(&call.arguments, 16, 1);
     append<int32_t>(&call.arguments, {2, 3, 1, 1});
+  } else if (begins(name, "cum") || begins(name, "logcumsumexp")) {
+    for (size_t at = 0; at < 24; at += 8) put<int64_t>(&call.arguments, at, 2);
+    put<int32_t>(&call.arguments, 24, static_cast<int32_t>(draw(2)));
   } else if (is_wide) {
     put<int64_t>(&call.arguments, 0, 2);
     put<int32_t>(&call.arguments, 8, 3);
@@ -148,6 +151,10 @@ Call right_call(const Symbol& symbol) {
     }
     // Whether it has a mask.
     if (begins(name, "deform_im2col")) put<int32_t>(&call.arguments, 60, static_cast<int32_t>(draw(2)));
+    // Whether classes have weights.
+    if (begins(name, "nll_loss") || begins(name, "cross_entropy")) {
+      put<int32_t>(&call.arguments, 12, static_cast<int32_t>(draw(2)));
+    }
     const bool has_levels = begins(name, "roi_align_levels");
     const size_t flag_at = has_levels ? 56 : begins(name, "roi_align_3d") ? 44 : 36;
     if (has_flag) put<int32_t>(&call.arguments, flag_at, 0);
@@ -175,8 +182,8 @@ Call right_call(const Symbol& symbol) {
   }
   for (int i = 0; i < layout.num_tensors; ++i) {
     const Tensor& tensor = layout.tensors[i];
-    const Element element = tensor.element < 2    ? symbol.elements[tensor.element]
-                            : tensor.element == 2 ? Element{4, kS32}
+    const Element element = tensor.element < 3    ? symbol.elements[tensor.element]
+                            : tensor.element == 3 ? Element{4, kS32}
                                                   : Element{1, kU8};
     if (tensor.extents[0].kind == kRowsOfArg) {
       int32_t reduction;

@@ -16,7 +16,7 @@ _XLA = {"f32": "kF32", "f64": "kF64", "f16": "kF16", "bf16": "kBF16", "i32": "kS
         "s8": "kS8", "u8": "kU8"}  # fmt: skip
 _ENTRY_BYTES = {"i32": 4, "i64": 8, "f32": 4}
 # What native/xla/layout.h calls the elements of tensors that have the same dtype in every variant.
-_OWN_ELEMENTS = {"i32": 2, "u8": 3}
+_OWN_ELEMENTS = {"i32": 3, "u8": 4}
 
 
 def _offsets(codes: Sequence[str]) -> list[int]:
@@ -60,6 +60,8 @@ def _extent(expression: str, at: dict[str, int], arrays: Sequence[HostArray], op
         return extent("kIndex", at["num_segments"], at["num_rows"])
     if expression == "num_segments if reduce >= 6 else 0":
         return extent("kRowsOfArg", at["num_segments"])
+    if found := re.fullmatch(r"(\w+) if (\w+) == 0 else 1", expression):
+        return extent("kUnlessReduced", at[found[1]], at[found[2]])
     if found := re.fullmatch(r"(\w+) if gradients != [12] else 0", expression):
         return extent("kInt32", at[found[1]])  # programs ask for both
     if found := re.fullmatch(r"1 if shares_input == 1 else (\w+)", expression):

@@ -54,4 +54,5 @@ class DefaultFloatEnvironment:
 
 def is_zero(value: float) -> bool:
     """Tell whether a float is 0.0 or -0.0 by its bits: a thread that flushes takes subnormal numbers for equal to 0."""
-    return int.from_bytes(struct.pack("<d", value), "little") << 1 & (1 << 64) - 1 == 0
+    (found,) = struct.unpack("<Q", struct.pack("<d", value))
+    return int(found) << 1 & (1 << 64) - 1 == 0

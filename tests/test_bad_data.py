@@ -17,7 +17,7 @@ from pybaracuda._check.abi_calls import Library, Symbol, symbols
 from verify.memory.arena import FILLS
 from verify.memory.blocks import Memory, memory_for
 
-CAPACITY = 1 << 22
+CAPACITY = 1 << 23
 
 
 @cache

@@ -56,8 +56,8 @@ TAKEN = {
     "cumsum": ("aten::cumsum",),
     "cumprod": ("aten::cumprod", "aten::cumsum"),
     "logcumsumexp": ("aten::_logcumsumexp",),
-    "cummax": ("aten::_cummax_helper",),
-    "cummin": ("aten::_cummin_helper",),
+    "cummax": ("aten::_cummax_helper", "aten::scatter_add_"),
+    "cummin": ("aten::_cummin_helper", "aten::scatter_add_"),
     "index_add": ("aten::index_add",),
     "index_select": ("aten::index_add_",),
     "index_put": ("aten::index_put",),
@@ -72,8 +72,6 @@ TAKEN = {
     "scatter_reduce amax": ("aten::scatter_reduce.two",),
     "scatter_reduce amin": ("aten::scatter_reduce.two",),
     "take_along_dim": ("aten::scatter_add_",),
-    "cummax": ("aten::scatter_add_",),
-    "cummin": ("aten::scatter_add_",),
 }
 # Their results are sums of terms of both signs, which may cancel.
 CANCELLING = frozenset({"nn.functional.nll_loss"})

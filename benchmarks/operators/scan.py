@@ -161,6 +161,7 @@ CUDA = (
     Row(Scan(name="logcumsumexp_backward", **_SQUARE)),
     Row(Scan(name="cummax", **_LONG), limits=NO_SLOWER),
     Row(Scan(name="cummax", **_SQUARE), limits=NO_SLOWER),
+    Row(Scan(name="cummin", **_SQUARE), limits=NO_SLOWER),
     Row(Scan(name="cummaxmin_backward", **_SQUARE), limits=NO_SLOWER),
 )
 
@@ -168,5 +169,10 @@ CPU = (
     on_cpu(Scan(name="cumsum", length=1 << 22), NO_SLOWER),
     on_cpu(Scan(name="cumsum", length=2048, inner=2048), NO_SLOWER),
     on_cpu(Scan(name="cummax", length=2048, inner=2048), NO_SLOWER),
+    on_cpu(Scan(name="cummin", length=2048, inner=2048), NO_SLOWER),
+    on_cpu(Scan(name="cummaxmin_backward", length=2048, inner=2048), NO_SLOWER),
+    on_cpu(Scan(name="cumprod", length=2048, inner=2048), NO_SLOWER),
+    on_cpu(Scan(name="cumprod_backward", length=2048, inner=2048), NO_SLOWER),
     on_cpu(Scan(name="logcumsumexp", outer=2048, length=2048), NO_SLOWER),
+    on_cpu(Scan(name="logcumsumexp_backward", outer=2048, length=2048)),
 )

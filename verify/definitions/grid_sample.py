@@ -70,9 +70,10 @@ def _bicubic(position: Array) -> list[tuple[Array, Array, Array]]:
     low = np.floor(position)
     fraction = np.where(np.isfinite(position), position - low, 0).astype(np.float64)
     t, s = fraction, 1 - fraction
-    # In factors of both distances: a polynomial of one would cancel where its weight is small.
+    # In factors of both distances: a polynomial of one would cancel where its weight is small. What cancels of a slope,
+    # 3 t - 1 and 3 t - 2, does so in differences that are exact there.
     weights = (-0.75 * t * s**2, s * (1 + t - 1.25 * t**2), t * (1 + s - 1.25 * s**2), -0.75 * t**2 * s)
-    slopes = (0.75 * s * (3 * t - 1), t * (3.75 * t - 4.5), s * (4.5 - 3.75 * s), 0.75 * t * (3 * t - 2))
+    slopes = (0.75 * s * (t - (1 - 2 * t)), t * (3.75 * t - 4.5), s * (4.5 - 3.75 * s), 0.75 * t * (t - 2 * s))
     pixels = (np.asarray(low + position.dtype.type(k - 1), position.dtype) for k in range(4))
     return list(zip(pixels, weights, slopes, strict=True))
 

@@ -452,7 +452,8 @@ def first_calls_on_a_full_device() -> None:
         if status:
             failed += 1
             text = assert_refused(status)
-            assert "memory" in text, text
+            # Once a kernel did not fit, the driver may say of the next one that it does not know why.
+            assert "memory" in text or "cudaErrorUnknown" in text, text
         assert synchronized(stream) == 0
         if not status:
             assert_right(placed)

@@ -256,6 +256,8 @@ NOT_IN_TORCH = frozenset[str]().union(*(record.not_in_torch for record in RECORD
 NOT_IN_JAX = frozenset[str]().union(*(record.not_in_jax for record in RECORDS))
 # Boxes are named by whole numbers, which have no error.
 WITHOUT_ERROR = frozenset({"nms_with_scores"})
+# torchvision's gradient is not that of its forward, as docs/differences.md says.
+ANOTHER_GRADIENT = frozenset({"ps_roi_pool_backward"})
 
 
 def agreeing(row: Row, framework: contenders.Framework) -> list[Contestant]:
@@ -273,7 +275,8 @@ def test_torch_does_the_same(row: Row, torch: Any) -> None:
     for peer in peers:
         # Its rounding differs from ours; a wrong argument would be seen in the first digit.
         assert (peer.error is None) == (row.case.operator in WITHOUT_ERROR)
-        assert peer.error is None or peer.error < 1e-4
+        if row.case.operator not in WITHOUT_ERROR | ANOTHER_GRADIENT:
+            assert peer.error < 1e-4
 
 
 @pytest.mark.parametrize("row", KINDS, ids=identity)

@@ -302,8 +302,8 @@ class Problem {
 
   bool check(int number, const Buffer& buffer) {
     const Tensor& tensor = layout_.tensors[number];
-    const Element element = tensor.element < 2    ? symbol_.elements[tensor.element]
-                            : tensor.element == 2 ? Element{4, kS32}
+    const Element element = tensor.element < 3    ? symbol_.elements[tensor.element]
+                            : tensor.element == 3 ? Element{4, kS32}
                                                   : Element{1, kU8};
     if (element.dtype != 0 ? buffer.dtype != element.dtype : item_bytes(buffer.dtype) != element.bytes) {
       return fail(failure_, kInvalidArgument, "%s: tensor %d has XLA's dtype %d", symbol_.name, number, buffer.dtype);

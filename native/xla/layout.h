@@ -36,7 +36,7 @@ struct Extent {
 struct Tensor {
   int16_t at;
   bool is_output;
-  int8_t element;  // 0 or 1: the symbol's; 2: int32; 3: uint8
+  int8_t element;  // 0, 1 or 2: the symbol's; 3: int32; 4: uint8
   int8_t strides;  // the number of the host array that has them, or -1
   int8_t rank;
   Extent extents[6];
@@ -69,7 +69,7 @@ struct Layout {
 struct Symbol {
   const char* name;  // between "baracuda_kernels_" and "_run_packed"
   const Layout* layout;
-  Element elements[2];
+  Element elements[3];
 };
 
 }  // namespace baracuda::xla

@@ -128,7 +128,7 @@ def states_of(targets: tuple[int, ...], max_target_length: int | None) -> int:
 
 
 def _fields(
-    log_probs: Given, targets: Given, input_lengths: Given, target_lengths: Given, num_states: int, blank: int
+    log_probs: Given, targets: Given, input_lengths: Given, target_lengths: Given, blank: int
 ) -> tuple[dict[str, Any], tuple[str | None, ...]]:
     """Check what both directions take; answer a descriptor's fields and what the integers are converted to."""
     element = _call.element_of("log_probs", log_probs[1])
@@ -151,8 +151,8 @@ def _fields(
     index_element = "i64" if any(dtype == "i64" for _, dtype in integers.values()) else "i32"
     casts = tuple(None if dtype == index_element else index_element for _, dtype in integers.values())
     fields = {
-        "t": t, "n": n, "c": c, "target_rows": rows, "target_columns": columns, "num_states": num_states,
-        "blank": blank, "element": element, "index_element": index_element,
+        "t": t, "n": n, "c": c, "target_rows": rows, "target_columns": columns, "blank": blank, "element": element,
+        "index_element": index_element,
     }  # fmt: skip
     return fields, casts
 
@@ -169,9 +169,9 @@ def prepare(
     all_wanted: bool,
 ) -> Prepared:
     """Prepare a forward call."""
+    fields, casts = _fields(log_probs, targets, input_lengths, target_lengths, blank)
     num_states = states_of(targets[0], max_target_length)
-    fields, casts = _fields(log_probs, targets, input_lengths, target_lengths, num_states, blank)
-    descriptor = CtcLossDescriptor(**fields)
+    descriptor = CtcLossDescriptor(**fields, num_states=num_states)
     wide, (t, n, _) = wide_of(descriptor.element), log_probs[0]
     outputs = [Output((n,), wide, wide), Output((n, t, num_states), wide, wide, wanted=all_wanted)]
     return Prepared(_call.kernel_for(descriptor, device), outputs, casts=(None, *casts))
@@ -191,10 +191,10 @@ def prepare_backward(
     zero_infinity: bool,
 ) -> Prepared:
     """Prepare a gradient."""
+    fields, casts = _fields(log_probs, targets, input_lengths, target_lengths, blank)
     _call.check_rank("log_alpha", log_alpha[0], "[N, T, 2 L + 1]", 3)
     num_states = log_alpha[0][2]
-    fields, casts = _fields(log_probs, targets, input_lengths, target_lengths, num_states, blank)
-    descriptor = CtcLossBackwardDescriptor(**fields, zero_infinity=int(zero_infinity))
+    descriptor = CtcLossBackwardDescriptor(**fields, num_states=num_states, zero_infinity=int(zero_infinity))
     wide, (t, n, _) = wide_of(descriptor.element), log_probs[0]
     _call.check_shape("log_alpha", log_alpha[0], (n, t, num_states))
     for name, (shape, dtype) in {"grad_output": grad_output, "neg_log_likelihood": neg_log_likelihood}.items():
@@ -202,9 +202,7 @@ def prepare_backward(
         _call.element_of(name, dtype, (wide,))
     _call.element_of("log_alpha", log_alpha[1], (wide,))
     output = Output(log_probs[0], descriptor.element, descriptor.element)
-    return Prepared(
-        _call.kernel_for(descriptor, device), [output], casts=(None, None, *casts, None, None), primary=1
-    )
+    return Prepared(_call.kernel_for(descriptor, device), [output], casts=(None, None, *casts, None, None), primary=1)
 
 
 def ctc_loss(

@@ -86,7 +86,7 @@ def _sequences(
         steps, labels = int(np.asarray(input_lengths)[i]), int(np.asarray(target_lengths)[i])
         first, row = (0, rows[i]) if rows.shape[0] == n else (begin, rows[0])
         begin += min(max(labels, 0), columns + 1)
-        is_good = 0 <= steps <= t and 0 <= labels and 2 * labels + 1 <= num_states and first + labels <= columns
+        is_good = 0 <= steps <= t and labels >= 0 and 2 * labels + 1 <= num_states and first + labels <= columns
         target = row[first : first + labels] if is_good else row[:0]
         if not is_good or blank >= c or (target < 0).any() or (target >= c).any():
             found.append(None)

@@ -91,8 +91,8 @@ OPERATORS: tuple[Operator, ...] = (
         empty="An empty grad_log_probs: success, nothing to write.",
         bad_data=_BAD + "Its gradient is NaN at every time step; so is that of a loss that is not finite, at those of "
         "its sequence, unless zero_infinity says 0. No memory is read by a bad sequence. " + _LENGTHS_OF_OTHERS,
-        workspace="On the CPU for each sequence 12 bytes a state (f64: 20) and 64. On CUDA for each sequence 4 bytes "
-        "(f64: 8) a time step and state, 2 bytes a state and 16; and 64.",
+        workspace="On the CPU for each sequence 12 bytes a state (f64: 22), on CUDA for each sequence 4 bytes (f64: 8) "
+        "a time step and state, 2 bytes a state and 16; and at most 48.",
         determinism=BIT_STABLE + _SUM + "Shares of a class are added in ascending order of their places in the target. "
         "Those of the blank are added in 32 strands, blank i in strand i mod 32, each in ascending order; neighbouring "
         "strands are added in pairs until one is left, and to this the shares of labels that are the blank.",

@@ -16,9 +16,11 @@ except ModuleNotFoundError as error:
     # By this module's name: `python -m pybaracuda.torch` then says it in one line, without a traceback.
     raise ModuleNotFoundError("pybaracuda.torch needs PyTorch, which is not installed", name=__name__) from None
 
-from . import _images, _interpolation, _pooling, _rows, geometric, scatter  # noqa: F401  (the first four enter their routes)
+# The first five enter their routes.
+from . import _ctc, _images, _interpolation, _pooling, _rows, geometric, scatter  # noqa: F401
 from ._bad_indices import check_indices
 from ._compile import decompositions
+from ._ctc_function import ctc_loss
 from ._deform_function import deform_conv2d
 from ._grid_sample_function import grid_sample
 from ._image_functions import affine_grid, roi_align, roi_pool
@@ -51,6 +53,7 @@ __all__ = [
     "affine_grid",
     "batched_nms",
     "check_indices",
+    "ctc_loss",
     "decompositions",
     "deform_conv2d",
     "dequantize_per_channel",

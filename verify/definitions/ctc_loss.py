@@ -216,7 +216,8 @@ def ctc_loss_backward(
             alpha = alphas[i, time, :count]
             with np.errstate(invalid="ignore", over="ignore"):
                 exponent = alpha + losses[i] + beta
-                share = np.where((alpha == -np.inf) | (of_states == -np.inf), 0.0, np.exp(exponent))
+                impossible = (of_states == -np.inf) & ~np.isnan(beta)
+                share = np.where((alpha == -np.inf) | impossible, 0.0, np.exp(exponent))
                 both = alpha + beta + of_states
                 off = walk.errors[::-1] + _size(both) + _size(both + losses[i]) + _size(exponent)
                 probabilities = np.exp(logarithms[time, i])

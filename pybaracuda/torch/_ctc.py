@@ -29,7 +29,7 @@ def _numbers(lengths: Any) -> list[int]:
 
 
 def _refusal(
-    log_probs: Any, targets: Any, input_lengths: Any, target_lengths: Any, blank: int, zero_infinity: bool = False
+    log_probs: Any, targets: Any, input_lengths: Any, target_lengths: Any, blank: int = 0, zero_infinity: bool = False
 ) -> str:
     if log_probs.dtype not in (torch.float32, torch.float64):
         return f"dtype {log_probs.dtype}"
@@ -91,17 +91,14 @@ def _run_backward(
     blank: int,
     zero_infinity: bool = False,
 ) -> Any:
-    lengths = (
-        lengths_of(_numbers(input_lengths), log_probs.device),
-        lengths_of(_numbers(target_lengths), log_probs.device),
-    )
+    lengths = (lengths_of(each, log_probs.device) for each in (input_lengths, target_lengths))
     sums = neg_log_likelihood, log_alpha
     return ctc_loss_backward(grad, log_probs, targets, *lengths, *sums, blank, zero_infinity)
 
 
 # The overload of tensors is the same operator of lengths that are tensors.
 for _overload in ("", ".Tensor"):
-    route(f"aten::_ctc_loss{_overload}", _refusal, _CONDITIONS, group="ctc_loss", whole=True)(_run)
-    route(f"aten::_ctc_loss_backward{_overload}", _backward_refusal, _CONDITIONS, group="ctc_loss", whole=True)(
+    route(f"aten::_ctc_loss{_overload}", _refusal, _CONDITIONS, group="ctc_loss", devices=("cuda",), whole=True)(_run)
+    route(f"aten::_ctc_loss_backward{_overload}", _backward_refusal, _CONDITIONS, group="ctc_loss", devices=("cuda",), whole=True)(
         _run_backward
     )

@@ -99,16 +99,17 @@ BARACUDA_HD float smaller_of(float a, float b) {
 }
 BARACUDA_HD double smaller_of(double a, double b) { return a < b ? a : b; }
 
-// log(e^a + e^b + e^c); NaN if one is. The largest term is 1, so that no sum is less, and -infinity needs no branch:
-// exp_of_negative of the difference of two is 0, the logarithm 0.
+// log(e^a + e^b + e^c); NaN if one is. The largest term is 1, so that the sum is 1 to 3, and -infinity needs no branch:
+// exp_of_negative of the difference of two is 0, the logarithm 0. A NaN comes in as a number that is added: the choice
+// of a result would keep a compiler from forming several at once.
 template <typename C>
 BARACUDA_HD C log_sum(C a, C b, C c) {
   const C larger = larger_of(a, b), smaller = smaller_of(a, b);
   const C largest = larger_of(larger, c), smallest = smaller_of(smaller, c);
   const C middle = larger_of(smaller, smaller_of(larger, c));
   const C sum = (C(1) + exp_of_negative(middle - largest)) + exp_of_negative(smallest - largest);
-  const C result = log_of(sum) + largest;
-  return a == a && b == b && c == c ? result : canonical_nan<C>();
+  const C nan = (a == a) & (b == b) & (c == c) ? C(0) : canonical_nan<C>();
+  return log_of_normal(sum) + (largest + nan);
 }
 
 // Before the first step.

@@ -16,6 +16,7 @@ import torch
 from torch.nn import functional
 
 import pybaracuda.torch
+from pybaracuda.torch import _ctc
 from pybaracuda.torch._route import ROUTES
 
 FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
@@ -58,7 +59,7 @@ def test_installed_calls_answer_as_the_function_does(
         (gradient,) = torch.autograd.grad(output, log_probs, upstream)
     ours = pybaracuda.torch.ctc_loss(log_probs, targets, *lengths, **options)
     (slopes,) = torch.autograd.grad(ours, log_probs, upstream)
-    # On the CPU PyTorch's own kernel is faster, and called.
+    # On the CPU so few elements are PyTorch's.
     if reduction == "none" and device == "cuda":
         assert torch.equal(output, ours)
         assert torch.equal(gradient, slopes)
@@ -133,8 +134,9 @@ def test_deterministic_algorithms_are_allowed(on_cuda: str) -> None:
 
 
 @JOINED
-def test_the_routes_are_the_array_functions(joined: bool, device: str) -> None:
-    """Called by themselves, since the CPU's calls do not come to them."""
+def test_the_routes_are_the_array_functions(joined: bool, device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Called by themselves, since few elements of the CPU do not come to them."""
+    monkeypatch.setattr(_ctc, "_FEW", 0)
     log_probs, targets, steps, labels = drawn(device, torch.float32, joined)
     image, lengths = log_probs.detach(), (steps.tolist(), labels.tolist())
     forward, backward = ROUTES["aten::_ctc_loss"], ROUTES["aten::_ctc_loss_backward"]
@@ -151,3 +153,15 @@ def test_the_routes_are_the_array_functions(joined: bool, device: str) -> None:
     for wrong in (([31] * 5, lengths[1]), (lengths[0], [9] * 5), (lengths[0][:2], lengths[1])):
         assert forward.refusal(image, targets, *wrong, 0, True) == "arguments that PyTorch refuses"
     assert forward.refusal(image.half(), targets, *lengths, 0, True) == "dtype torch.float16"
+
+
+def test_many_elements_are_ours_on_the_cpu() -> None:
+    log_probs = torch.randn((100, 8, 90)).log_softmax(2).requires_grad_()
+    targets, steps, labels = torch.randint(1, 90, (8, 20)), [100, 90, 80, 70, 60, 50, 45, 44], [20] * 8
+    with pybaracuda.torch.install(devices="cpu"):
+        output = functional.ctc_loss(log_probs, targets, steps, labels, reduction="none")
+        (gradient,) = torch.autograd.grad(output.sum(), log_probs)
+    ours = pybaracuda.torch.ctc_loss(log_probs, targets, steps, labels, reduction="none")
+    (slopes,) = torch.autograd.grad(ours.sum(), log_probs)
+    assert torch.equal(output, ours)
+    assert torch.equal(gradient, slopes)

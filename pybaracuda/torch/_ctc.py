@@ -8,11 +8,13 @@ from typing import Any
 import torch
 
 from ..ctc_loss import ctc_loss, ctc_loss_backward
-from ._route import route
+from ._route import CPU_ALWAYS, FEW_ELEMENTS, route
 
 __all__ = ["lengths_of"]
 
-_CONDITIONS = "float32, float64"
+# Below it a call of Python's is most of the time.
+_FEW = 1 << 16
+_CONDITIONS = "float32, float64; on the CPU 65,536 log-probabilities and more"
 _INTEGERS = frozenset((torch.int32, torch.int64))
 
 
@@ -37,6 +39,8 @@ def _refusal(
         return "targets of another dtype or device"
     if log_probs.dim() != 3 or not log_probs.numel() or targets.dim() not in (1, 2):
         return "shapes that do not fit"
+    if log_probs.device.type == "cpu" and not CPU_ALWAYS and log_probs.numel() < _FEW:
+        return FEW_ELEMENTS
     steps, labels = _numbers(input_lengths), _numbers(target_lengths)
     t, n, c = log_probs.shape
     if len(steps) != n or len(labels) != n or not 0 <= blank < c:
@@ -98,7 +102,7 @@ def _run_backward(
 
 # The overload of tensors is the same operator of lengths that are tensors.
 for _overload in ("", ".Tensor"):
-    route(f"aten::_ctc_loss{_overload}", _refusal, _CONDITIONS, group="ctc_loss", devices=("cuda",), whole=True)(_run)
-    route(f"aten::_ctc_loss_backward{_overload}", _backward_refusal, _CONDITIONS, group="ctc_loss", devices=("cuda",), whole=True)(
+    route(f"aten::_ctc_loss{_overload}", _refusal, _CONDITIONS, group="ctc_loss", whole=True)(_run)
+    route(f"aten::_ctc_loss_backward{_overload}", _backward_refusal, _CONDITIONS, group="ctc_loss", whole=True)(
         _run_backward
     )

@@ -52,10 +52,10 @@ class _Ctc(Case):
             "target_lengths": np.full(self.n, self.labels),
         }
 
-    def _one(self, inputs: Mapping[str, Array], number: int) -> tuple[Array, ...]:
+    def _one(self, inputs: Mapping[str, Array], number: int) -> tuple[Any, Any, Any, Any]:
         """One sequence by itself."""
-        alone = (inputs[name][number : number + 1] for name in _INTEGERS)
-        return inputs["log_probs"][:, number : number + 1], *alone
+        targets, steps, labels = (inputs[name][number : number + 1] for name in _INTEGERS)
+        return inputs["log_probs"][:, number : number + 1], targets, steps, labels
 
     def small(self) -> Case:
         return replace(self, t=12, n=3, c=7, labels=3)
@@ -107,7 +107,8 @@ class CtcLossBackward(_Ctc):
 
     def inputs(self, draw: Draw) -> dict[str, Array]:
         sequences = self._sequences(draw)
-        sums = definitions.ctc_loss(*sequences.values(), self._states, 0)
+        log_probs, targets, steps, labels = sequences.values()
+        sums = definitions.ctc_loss(log_probs, targets, steps, labels, self._states, 0)
         wide = np.float64 if self._wide == "f64" else np.float32
         return {
             "grad_output": np.ones(self.n, wide),
@@ -121,9 +122,9 @@ class CtcLossBackward(_Ctc):
 
     def parts(self, inputs: Mapping[str, Array], draw: Draw) -> list[Part]:
         number = int(draw.rng.integers(self.n))
-        sums = (inputs[name][number : number + 1] for name in ("neg_log_likelihood", "log_alpha"))
+        losses, alphas = (inputs[name][number : number + 1] for name in ("neg_log_likelihood", "log_alpha"))
         gradient = inputs["grad_output"][number : number + 1]
-        expected = definitions.ctc_loss_backward(gradient, *self._one(inputs, number), *sums, 0, False)
+        expected = definitions.ctc_loss_backward(gradient, *self._one(inputs, number), losses, alphas, 0, False)
         return [Part(0, lambda slopes: slopes[:, number : number + 1], expected)]
 
     def torch_calls(self, torch: Any, given: Mapping[str, Any]) -> dict[str, FrameworkCall]:

@@ -95,9 +95,9 @@ def _run_backward(
     blank: int,
     zero_infinity: bool = False,
 ) -> Any:
-    lengths = (lengths_of(each, log_probs.device) for each in (input_lengths, target_lengths))
+    steps, labels = (lengths_of(each, log_probs.device) for each in (input_lengths, target_lengths))
     sums = neg_log_likelihood, log_alpha
-    return ctc_loss_backward(grad, log_probs, targets, *lengths, *sums, blank, zero_infinity)
+    return ctc_loss_backward(grad, log_probs, targets, steps, labels, *sums, blank, zero_infinity)
 
 
 # The overload of tensors is the same operator of lengths that are tensors.

@@ -100,8 +100,8 @@ MANY, MANY_IN_FLOAT32 = 60, 300
 SLOW = {("grid_sampler_3d", torch.float16): 6}
 # Roundings that results in float64 may be apart, where sums have more than a few terms: of a voxel some sixty, of which
 # both orders round each.
-# Of ctc_loss fifty steps, in which a logarithm of up to a hundred is rounded twice and errs by eight roundings itself; an
-# exponential passes the difference on.
+# Of ctc_loss fifty steps, in which a logarithm of up to a hundred is rounded twice and errs by eight roundings itself;
+# an exponential passes the difference on.
 LONG_SUMS = {"grid_sampler_3d": 128, "nn.functional.ctc_loss": 50 * (2 * 100 + 8)}
 
 

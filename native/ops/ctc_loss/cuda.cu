@@ -123,7 +123,10 @@ __global__ void __launch_bounds__(kMostThreads)
   const int64_t line = int64_t{p.n} * p.c;
   const T* const place =
       log_probs + int64_t{number} * p.c + (is_state && j % 2 != 0 ? labels.at(j / 2) : p.blank);
-  C* const out = states + (is_state ? state_of<kBackwards>(sequence, j) : j);
+  // Where the step at hand is written, and how far it is to the next one.
+  const int64_t stride = kBackwards ? -int64_t{p.num_states} : int64_t{p.num_states};
+  C* out = states + (is_state ? state_of<kBackwards>(sequence, j) : j);
+  if (kBackwards && sequence.steps > 0) out += int64_t{sequence.steps - 1} * p.num_states;
   // Backwards nobody reads the states that a sequence does not have.
   const bool writes = is_state || (!kBackwards && j < p.num_states);
   if (j < 2) rows[0][j] = rows[1][j] = minus_infinity<C>();
@@ -152,7 +155,8 @@ __global__ void __launch_bounds__(kMostThreads)
         mine = stepped(mine, before[j + 1], may_skip ? before[j] : minus_infinity<C>(), widen(now[i]));
         rows[(i + 1) % 2][j + 2] = mine;
       }
-      if (writes) out[int64_t{time_of<kBackwards>(sequence, step)} * p.num_states] = narrow<C>(mine);
+      if (writes) *out = narrow<C>(mine);
+      out += stride;
       __syncthreads();
     }
   }

@@ -195,7 +195,7 @@ class CummaxminBackwardPlan(Plan):
     category = "scan"
 
 
-def _axis_of(shape: tuple[int, ...], dim: int) -> int:
+def axis_of(shape: tuple[int, ...], dim: int) -> int:
     """The axis, counted from the first one; a single number is a row of one element."""
     rank = max(len(shape), 1)
     if not -rank <= dim < rank:
@@ -219,7 +219,7 @@ _DESCRIPTORS: dict[str, Any] = {
 
 
 def _descriptor(operator: str, shape: tuple[int, ...], dim: int, reverse: bool, element: str) -> Descriptor:
-    axis = _axis_of(shape, dim)
+    axis = axis_of(shape, dim)
     length = shape[axis] if shape else 1
     found: Descriptor = _DESCRIPTORS[operator](
         prod(shape[:axis]), length, prod(shape[axis + 1 :]), int(reverse), element

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 from ..segment.documentation import documented
@@ -19,9 +19,9 @@ _RAISES = (
 )
 
 
-def documented_of_tensors(*, returns: str, raises: Sequence[str] = (), **parameters: str) -> Callable[[F], F]:
-    """Complete a docstring with parameters, errors and notes, of tensors instead of arrays; more errors may be said."""
-    complete = documented(returns=returns, raises=(*_RAISES, *raises), **parameters)
+def documented_of_tensors(*, returns: str, **parameters: str) -> Callable[[F], F]:
+    """Complete a docstring with parameters, errors and notes, of tensors instead of arrays."""
+    complete = documented(returns=returns, raises=_RAISES, **parameters)
 
     def of_tensors(function: F) -> F:
         complete(function)

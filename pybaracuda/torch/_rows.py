@@ -47,12 +47,20 @@ def _is_readable(index: Any) -> bool:
     return index.device.type == "cpu" and type(index) is torch.Tensor
 
 
-def in_range(index: Any, extent: int) -> bool:
-    """Tell whether every entry names a row, as far as that can be seen: on the CPU, where PyTorch looks, too."""
+def in_range(index: Any, extent: int, least: int = 0) -> bool:
+    """Tell whether every entry names a row, as far as that can be seen: on the CPU, where PyTorch looks, too.
+
+    `least` is minus the extent where entries may count from the end.
+    """
     if not _is_readable(index) or not index.numel():
         return True
-    least, most = torch.aminmax(index)
-    return int(least) >= 0 and int(most) < extent
+    low, high = torch.aminmax(index)
+    return int(low) >= least and int(high) < extent
+
+
+def _from_begin(index: Any, extent: int) -> Any:
+    """Answer entries that may count from the end as those from the begin."""
+    return torch.where(index < 0, index + extent, index)
 
 
 def _refused(self: Any, index: Any, source: Any) -> str:
@@ -375,7 +383,7 @@ def _index_put_refusal(
         return "shapes that do not fit"
     for axis, index in given.items():
         extent = self.shape[axis]
-        if not in_range(index + extent * (index < 0), extent):
+        if not in_range(index, extent, -extent):
             return "an index out of range"
     return ""
 
@@ -391,7 +399,7 @@ def _put(self: Any, indices: Sequence[Any], values: Any) -> tuple[_Named, Any]:
     ids: Any = None
     for axis, index in given.items():
         extent = self.shape[axis]
-        ids_along = torch.where(index < 0, index + extent, index)
+        ids_along = _from_begin(index, extent)
         if ids is None:
             ids = ids_along
             continue
@@ -426,7 +434,7 @@ def _put_refusal(self: Any, index: Any, source: Any, accumulate: bool = False) -
     if source.numel() != index.numel():
         return "shapes that do not fit"
     extent = self.numel()
-    return "" if in_range(index + extent * (index < 0), extent) else "an index out of range"
+    return "" if in_range(index, extent, -extent) else "an index out of range"
 
 
 @route(
@@ -438,7 +446,7 @@ def _put_refusal(self: Any, index: Any, source: Any, accumulate: bool = False) -
 )
 def _put_in_place(self: Any, index: Any, source: Any, accumulate: bool = False) -> Any:
     index, source = index.reshape(-1), source.reshape(-1)
-    places = torch.where(index < 0, index + self.numel(), index)
+    places = _from_begin(index, self.numel())
     note(places, self.numel())
     named = _Elements(self, places)
     if accumulate:

@@ -77,6 +77,8 @@ def _second(function: Callable[..., Any], ctx: Any, grad: Any) -> tuple[Any, ...
     return of_gradient, of_input, None, None, None
 
 
+# Products and logarithms of sums are alike, and written one by one: while it traces a gradient, torch.compile finds the
+# function of the gradient's gradient by its name in a module, and not in what a function encloses.
 _cumprod = define(
     f"cumprod{_SCHEMA}Tensor",
     lambda input, dim, reverse: scan.cumprod(input, dim, reverse=reverse),

@@ -71,6 +71,14 @@ from .avg_pool import (
     avg_pool,
     avg_pool_backward,
 )
+from .ctc_loss import (
+    CtcLossBackwardDescriptor,
+    CtcLossBackwardPlan,
+    CtcLossDescriptor,
+    CtcLossPlan,
+    ctc_loss,
+    ctc_loss_backward,
+)
 from .deform_im2col import (
     DeformIm2colBackwardDescriptor,
     DeformIm2colBackwardPlan,
@@ -321,6 +329,10 @@ __all__ = [
     "CumprodPlan",
     "CumsumDescriptor",
     "CumsumPlan",
+    "CtcLossBackwardDescriptor",
+    "CtcLossBackwardPlan",
+    "CtcLossDescriptor",
+    "CtcLossPlan",
     "DeformIm2colBackwardDescriptor",
     "DeformIm2colBackwardPlan",
     "DeformIm2colDescriptor",
@@ -441,6 +453,8 @@ __all__ = [
     "cumprod",
     "cumprod_backward",
     "cumsum",
+    "ctc_loss",
+    "ctc_loss_backward",
     "deform_im2col",
     "deform_im2col_backward",
     "deform_im2col_offset_backward",

@@ -129,6 +129,19 @@ def unpool_backward(elements: int, places: int) -> Make:
     )
 
 
+def labelled(labels: int) -> Make:
+    integers = (np.zeros((1, labels), np.int64), np.array([2]), np.array([labels]))
+    return lambda place: pybaracuda.ctc_loss(place(ones(2, 1, 3)), *map(place, integers), 1)
+
+
+def label_gradient(labels: int) -> Make:
+    integers = (np.zeros((1, labels), np.int64), np.array([2]), np.array([labels]))
+    sums = ones(1), ones(1, 2, 2 * labels + 1)
+    return lambda place: pybaracuda.ctc_loss_backward(
+        place(ones(1)), place(ones(2, 1, 3)), *map(place, (*integers, *sums)), 1
+    )
+
+
 def dequantize(inner: int) -> Make:
     return lambda place: pybaracuda.dequantize_per_channel(
         place(ones(2, 8, inner, dtype=np.int8)), place(ones(8)), place(ones(8, dtype=np.int32)), 1
@@ -208,6 +221,8 @@ CPU = {
     "fractional_max_pool_backward, no windows": (placed_backward(16, 0), "zeros"),
     "max_unpool": (unpooled(100, 200), "planes"),
     "max_unpool_backward": (unpool_backward(100, 200), "elements"),
+    "ctc_loss": (labelled(3), "sequences"),
+    "ctc_loss_backward": (label_gradient(3), "sequences"),
     "dequantize, long runs": (dequantize(256), "runs"),
     "dequantize, short runs": (dequantize(255), "blocks"),
     "dequantize, runs of one": (dequantize(1), "channels"),
@@ -289,6 +304,10 @@ CUDA = {
     "max_unpool, no elements": (unpooled(0, 9), "zeros"),
     "max_unpool_backward": (unpool_backward(100, 200), "few elements"),
     "max_unpool_backward, no places": (unpool_backward(100, 0), "zeros"),
+    "ctc_loss": (labelled(511), "few states"),
+    "ctc_loss, long targets": (labelled(512), "many states"),
+    "ctc_loss_backward": (label_gradient(511), "few states"),
+    "ctc_loss_backward, long targets": (label_gradient(512), "many states"),
     "dequantize, runs": (dequantize(256), "two channels a vector"),
     "dequantize, short runs": (dequantize(2), "any channels"),
     "segment_sum": (segment_sum(IDS), "list"),

@@ -276,6 +276,15 @@ def _scanned(name: str, shape: Sequence[int], data: Data) -> Problem:
     return Problem(values, [data.leaf(*shape)])
 
 
+def _aligned(steps: int, sequences: int, classes: int, labels: int, data: Data) -> Problem:
+    """Losses of sequences of all steps, by lengths that the host knows."""
+    functional = importlib.import_module("torch.nn.functional")
+    targets = data.put(data.numpy.integers(1, classes, (sequences, labels)))
+    lengths = [steps] * sequences, [labels] * sequences
+    log_probs = data.leaf(steps, sequences, classes).detach().log_softmax(2).requires_grad_()
+    return Problem(lambda x: functional.ctc_loss(x, targets, *lengths, reduction="none"), [log_probs])
+
+
 def _rows() -> Iterator[Row]:
     for text, is_smooth in (("random", False), ("smooth", True)):
         whole, tiny = (partial(_grid_sample, shape, is_smooth) for shape in ((4, 64, 256, 256), (1, 1, 4, 4)))
@@ -347,6 +356,8 @@ def _rows() -> Iterator[Row]:
         whole, tiny = partial(_scanned, name, (4096, 4096)), partial(_scanned, name, (2, 4))
         yield Row(f"{name} 4096x4096", whole, tiny, name, compiled=is_compiled, formula=formula)
     yield Row("cumsum 16,777,216", partial(_scanned, "cumsum", (1 << 24,)), partial(_scanned, "cumsum", (4,)))
+    whole, tiny = partial(_aligned, 500, 32, 80, 60), partial(_aligned, 4, 1, 3, 1)
+    yield Row("ctc_loss T500 N32 C80 L60", whole, tiny, "ctc_loss")
     shape = _PLANES[2]
     for text, build in (("avg_pool2d 2", partial(_windows, "avg_pool2d", shape, {"kernel_size": 2})),
                         ("adaptive_avg_pool2d 7", partial(_windows, "adaptive_avg_pool2d", shape, {"output_size": 7})),

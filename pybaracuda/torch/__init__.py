@@ -16,10 +16,11 @@ except ModuleNotFoundError as error:
     # By this module's name: `python -m pybaracuda.torch` then says it in one line, without a traceback.
     raise ModuleNotFoundError("pybaracuda.torch needs PyTorch, which is not installed", name=__name__) from None
 
-# The first six enter their routes.
-from . import _images, _interpolation, _losses, _pooling, _rows, _scans, geometric, scatter  # noqa: F401
+# The first seven enter their routes.
+from . import _ctc, _images, _interpolation, _losses, _pooling, _rows, _scans, geometric, scatter  # noqa: F401
 from ._bad_indices import check_indices
 from ._compile import decompositions
+from ._ctc_function import ctc_loss
 from ._deform_function import deform_conv2d
 from ._grid_sample_function import grid_sample
 from ._image_functions import affine_grid, roi_align, roi_pool
@@ -59,6 +60,7 @@ __all__ = [
     "cummin",
     "cumprod",
     "cumsum",
+    "ctc_loss",
     "decompositions",
     "deform_conv2d",
     "dequantize_per_channel",

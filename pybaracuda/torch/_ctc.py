@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Routes of connectionist temporal classification. What lengths PyTorch refuses goes to PyTorch, which says so."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from ..ctc_loss import ctc_loss, ctc_loss_backward
+from ._route import CPU_ALWAYS, FEW_ELEMENTS, route
+
+__all__ = ["lengths_of"]
+
+# Below it a call of Python's is most of the time.
+_FEW = 1 << 16
+_CONDITIONS = "float32, float64; on the CPU 65,536 log-probabilities and more"
+_INTEGERS = frozenset((torch.int32, torch.int64))
+
+
+def lengths_of(lengths: Any, device: Any) -> Any:
+    """Answer lengths as a tensor of a device."""
+    if isinstance(lengths, torch.Tensor):
+        return lengths.to(device)
+    return torch.tensor(lengths, dtype=torch.int64, device=device)
+
+
+def _numbers(lengths: Any) -> list[int]:
+    """Answer lengths as the host knows them; it waits for those of a device, as PyTorch's own operator does."""
+    return lengths.tolist() if isinstance(lengths, torch.Tensor) else list(lengths)
+
+
+def _refusal(
+    log_probs: Any, targets: Any, input_lengths: Any, target_lengths: Any, blank: int = 0, zero_infinity: bool = False
+) -> str:
+    if log_probs.dtype not in (torch.float32, torch.float64):
+        return f"dtype {log_probs.dtype}"
+    if targets.dtype not in _INTEGERS or targets.device != log_probs.device:
+        return "targets of another dtype or device"
+    if log_probs.dim() != 3 or not log_probs.numel() or targets.dim() not in (1, 2):
+        return "shapes that do not fit"
+    if log_probs.device.type == "cpu" and not CPU_ALWAYS and log_probs.numel() < _FEW:
+        return FEW_ELEMENTS
+    steps, labels = _numbers(input_lengths), _numbers(target_lengths)
+    t, n, c = log_probs.shape
+    if len(steps) != n or len(labels) != n or not 0 <= blank < c:
+        return "arguments that PyTorch refuses"
+    if targets.dim() == 1:
+        fits = sum(labels) == targets.shape[0]
+    else:
+        fits = targets.shape[0] == n and max(labels) <= targets.shape[1]
+    in_range = min(steps) >= 0 and max(steps) <= t and min(labels) >= 0
+    return "" if fits and in_range else "arguments that PyTorch refuses"
+
+
+def _run(
+    log_probs: Any, targets: Any, input_lengths: Any, target_lengths: Any, blank: int = 0, zero_infinity: bool = False
+) -> Any:
+    labels = _numbers(target_lengths)
+    lengths = lengths_of(_numbers(input_lengths), log_probs.device), lengths_of(labels, log_probs.device)
+    return ctc_loss(log_probs, targets, *lengths, blank, max_target_length=max(labels), return_log_alpha=True)
+
+
+def _backward_refusal(
+    grad: Any,
+    log_probs: Any,
+    targets: Any,
+    input_lengths: Any,
+    target_lengths: Any,
+    neg_log_likelihood: Any,
+    log_alpha: Any,
+    blank: int,
+    zero_infinity: bool = False,
+) -> str:
+    found = _refusal(log_probs, targets, input_lengths, target_lengths, blank)
+    if found:
+        return found
+    t, n, _ = log_probs.shape
+    sums = (grad, neg_log_likelihood, log_alpha)
+    if any(each.dtype != log_probs.dtype or each.device != log_probs.device for each in sums):
+        return "operands of several dtypes"
+    shapes = tuple(grad.shape) == (n,) == tuple(neg_log_likelihood.shape)
+    states = 2 * max(_numbers(target_lengths)) + 1
+    return "" if shapes and tuple(log_alpha.shape) == (n, t, states) else "shapes that do not fit"
+
+
+def _run_backward(
+    grad: Any,
+    log_probs: Any,
+    targets: Any,
+    input_lengths: Any,
+    target_lengths: Any,
+    neg_log_likelihood: Any,
+    log_alpha: Any,
+    blank: int,
+    zero_infinity: bool = False,
+) -> Any:
+    steps, labels = (lengths_of(each, log_probs.device) for each in (input_lengths, target_lengths))
+    sums = neg_log_likelihood, log_alpha
+    return ctc_loss_backward(grad, log_probs, targets, steps, labels, *sums, blank, zero_infinity)
+
+
+# The overload of tensors is the same operator of lengths that are tensors.
+for _overload in ("", ".Tensor"):
+    route(f"aten::_ctc_loss{_overload}", _refusal, _CONDITIONS, group="ctc_loss", whole=True)(_run)
+    route(f"aten::_ctc_loss_backward{_overload}", _backward_refusal, _CONDITIONS, group="ctc_loss", whole=True)(
+        _run_backward
+    )

@@ -445,24 +445,32 @@ def first_calls_on_a_full_device() -> None:
     memory = DeviceMemory(canaries.CAPACITY)
     found = list(one_of_each_operator())
     held = _filled()
-    failed = 0
+    refused: dict[str, str] = {}
     for case in found:
         placed = placed_on_device(case, "loose", memory)
         status = placed.status(stream.handle)
         if status:
-            failed += 1
-            text = assert_refused(status)
+            text = refused[case.name] = assert_refused(status)
             # Once a kernel did not fit, the driver may say of the next one that it does not know why.
             assert "memory" in text or "cudaErrorUnknown" in text, text
         assert synchronized(stream) == 0
         if not status:
             assert_right(placed)
-    say(f"{failed} of {len(found)} first calls failed")
+    say(f"{len(refused)} of {len(found)} first calls failed")
     _give_back(held, 1 << 60)
+    lost = 0
     for case in found:
         placed = placed_on_device(case, "loose", memory)
-        placed.run(stream.handle)
-        assert_right(placed)
+        status = placed.status(stream.handle)
+        if status:
+            # Of such a kernel it may stay at that for as long as the process lives: docs/gpu_limits.md.
+            assert "cudaErrorUnknown" in assert_refused(status)
+            assert "cudaErrorUnknown" in refused[case.name], refused[case.name]
+            lost += 1
+        else:
+            assert_right(placed)
+    say(f"{lost} of them fail still")
+    assert lost < len(refused), "no kernel was loaded once there was memory"
 
 
 def a_process_that_starts_on_a_full_device() -> None:

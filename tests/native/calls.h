@@ -640,6 +640,43 @@ class Table {
     }
   }
 
+  // Sequences, either with a row of targets each or with targets one behind another.
+  struct AlignedProblem {
+    int32_t t, n, c, target_columns, num_states, blank;
+  };
+  std::vector<AlignedProblem> aligned_problems() const {
+    return with_large<AlignedProblem>({{9, 3, 7, 4, 9, 0},
+                                       {1, 1, 1, 1, 3, 0},
+                                       {17, 5, 33, 20, 41, 32},
+                                       {0, 3, 7, 4, 9, 0},
+                                       {9, 0, 7, 4, 9, 0},
+                                       {9, 3, 0, 4, 9, 0},
+                                       {9, 3, 7, 0, 1, 0},
+                                       {9, 3, 7, 4, 0, 0}},
+                                      {60, 12, 70, 600, 1201, 3});
+  }
+  static Extents aligned_extents(const AlignedProblem& p, int32_t target_rows) {
+    return {{"t", p.t}, {"n", p.n}, {"c", p.c}, {"target_rows", target_rows}, {"target_columns", p.target_columns},
+            {"num_states", p.num_states}};
+  }
+  template <class Run, class Size>
+  void ctc_loss(const Symbol& symbol, Run* run, Size* size) {
+    for (const AlignedProblem& p : aligned_problems()) {
+      for (const int32_t rows : {p.n, 1}) {
+        add(symbol, aligned_extents(p, rows), run, size, p.t, p.n, p.c, rows, p.target_columns, p.num_states, p.blank);
+      }
+    }
+  }
+  template <class Run, class Size>
+  void ctc_loss_backward(const Symbol& symbol, Run* run, Size* size) {
+    for (const AlignedProblem& p : aligned_problems()) {
+      for (const int32_t rows : {p.n, 1}) {
+        add(symbol, aligned_extents(p, rows), run, size, p.t, p.n, p.c, rows, p.target_columns, p.num_states, p.blank,
+            rows == p.n ? 1 : 0);
+      }
+    }
+  }
+
   // Boxes of one class and of several, on either side of words, tiles and blocks.
   template <class Run, class Size>
   void nms_with_scores(const Symbol& symbol, Run* run, Size* size) {
@@ -767,6 +804,8 @@ inline Table::Table(Sizes sizes) : sizes_(sizes) {
 #define BARACUDA_DEQUANTIZE(...) dequantize BARACUDA_CALL(__VA_ARGS__)
 #define BARACUDA_AVG_POOL(...) avg_pool BARACUDA_CALL(__VA_ARGS__)
 #define BARACUDA_NMS_WITH_SCORES(...) nms_with_scores BARACUDA_CALL(__VA_ARGS__)
+#define BARACUDA_CTC_LOSS(...) ctc_loss BARACUDA_CALL(__VA_ARGS__)
+#define BARACUDA_CTC_LOSS_BACKWARD(...) ctc_loss_backward BARACUDA_CALL(__VA_ARGS__)
 #define BARACUDA_MAX_POOL(...) max_pool BARACUDA_CALL(__VA_ARGS__)
 #define BARACUDA_FRACTIONAL(...) fractional_max_pool BARACUDA_CALL(__VA_ARGS__)
 #define BARACUDA_FRACTIONAL_BACKWARD(...) fractional_max_pool_backward BARACUDA_CALL(__VA_ARGS__)
@@ -813,6 +852,8 @@ inline Table::Table(Sizes sizes) : sizes_(sizes) {
   BARACUDA_SYMBOLS_LIKE_AVG_POOL(BARACUDA_AVG_POOL)
   BARACUDA_SYMBOLS_LIKE_AVG_POOL_BACKWARD(BARACUDA_AVG_POOL)
   BARACUDA_SYMBOLS_LIKE_NMS_WITH_SCORES(BARACUDA_NMS_WITH_SCORES)
+  BARACUDA_SYMBOLS_LIKE_CTC_LOSS(BARACUDA_CTC_LOSS)
+  BARACUDA_SYMBOLS_LIKE_CTC_LOSS_BACKWARD(BARACUDA_CTC_LOSS_BACKWARD)
   BARACUDA_SYMBOLS_LIKE_MAX_POOL(BARACUDA_MAX_POOL)
   BARACUDA_SYMBOLS_LIKE_MAX_POOL_BACKWARD(BARACUDA_MAX_POOL)
   BARACUDA_SYMBOLS_LIKE_FRACTIONAL_MAX_POOL(BARACUDA_FRACTIONAL)
@@ -821,6 +862,8 @@ inline Table::Table(Sizes sizes) : sizes_(sizes) {
 #define BARACUDA_OTHER(...) scalars_alone BARACUDA_CALL(__VA_ARGS__)
   BARACUDA_SYMBOLS_OF_SCALARS(BARACUDA_OTHER)
 #undef BARACUDA_OTHER
+#undef BARACUDA_CTC_LOSS_BACKWARD
+#undef BARACUDA_CTC_LOSS
 #undef BARACUDA_NMS_WITH_SCORES
 #undef BARACUDA_FRACTIONAL_BACKWARD
 #undef BARACUDA_FRACTIONAL

@@ -149,6 +149,8 @@ Call right_call(const Symbol& symbol) {
     if (begins(name, "fractional_max_pool")) {
       for (size_t at = 32; at < 44; at += 4) put<int32_t>(&call.arguments, at, 1);
     }
+    // A flag behind the extents.
+    if (begins(name, "ctc_loss_backward")) put<int32_t>(&call.arguments, 28, static_cast<int32_t>(draw(2)));
     // Whether it has a mask.
     if (begins(name, "deform_im2col")) put<int32_t>(&call.arguments, 60, static_cast<int32_t>(draw(2)));
     // Whether classes have weights.

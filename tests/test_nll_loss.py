@@ -444,3 +444,19 @@ if available("torch"):
                 (ours.entropy, theirs), (ours.entropy_grad, slopes), (ours.loss, loss), (ours.loss_grad, of_loss),
             ):  # fmt: skip
                 np.testing.assert_allclose(one, other.detach().numpy(), rtol=most, atol=most)
+
+
+def test_nearly_every_sum_of_two_exponentials_has_the_host_s_logarithm(place: Place) -> None:
+    """Of the float32 numbers from 1 to 2, which are all mantissas that a logarithm can meet."""
+    wanted_sums = 1 + np.arange(1, (1 << 23) + 1, dtype=np.float64) * 2.0**-23
+    logits = np.zeros((wanted_sums.size, 2), np.float32)
+    logits[:, 1] = np.log(wanted_sums - 1)
+    reached = np.unique((1 + np.exp(logits[:, 1].astype(np.float64))).astype(np.float32))
+    assert reached.size > 0.99 * wanted_sums.size
+    target = np.zeros(len(logits), np.int32)
+    on_host = pybaracuda.cross_entropy(logits, target, reduction="none")
+    found = pybaracuda.cross_entropy(place.array(logits), place.array(target), reduction="none")
+    assert_same_bits(place.numpy(found), on_host)
+    # exp, the sum, log and the difference of logits: each errs by less than one unit of a number of at most 2.
+    exact = np.log1p(np.exp(logits[:, 1].astype(np.float64)))
+    assert np.abs(on_host - exact).max() < 4 * 2.0**-23

@@ -20,6 +20,7 @@ from pybaracuda import _library
 Make = Callable[[Any], Any]
 Pad = int | tuple[int, int]
 IDS = np.array([2, 0, 2, 1, 0], np.int32)
+MANY_IDS = np.arange(1 << 18, dtype=np.int32) % 140_000
 
 
 def ones(*shape: int, dtype: Any = np.float32) -> Any:
@@ -311,6 +312,10 @@ CUDA = {
     "dequantize, runs": (dequantize(256), "two channels a vector"),
     "dequantize, short runs": (dequantize(2), "any channels"),
     "segment_sum": (segment_sum(IDS), "list"),
+    "segment_sum of elements": (
+        lambda place: pybaracuda.segment_sum(place(ones(1 << 18, 1)), place(MANY_IDS), 140_000),
+        "elements",
+    ),
     "segment_sum, sorted ids": (segment_sum(np.sort(IDS), indices_are_sorted=True), "presorted"),
     "segment_sum_backward": (CPU["segment_sum_backward"][0], "map"),
     "segment_max": (lambda place: pybaracuda.segment_max(place(ones(5, 3)), place(IDS), 3), "table"),

@@ -4,6 +4,9 @@
 // 0.924 (exp) and 0.858 (log) units.
 #pragma once
 
+#if defined(__CUDACC__)
+#include "core/cuda_instructions.cuh"
+#endif
 #include "core/dtype.h"
 #include "core/float_math.h"
 #include "core/host_device.h"
@@ -160,6 +163,21 @@ BARACUDA_HD double log_of(double x) {
   return x > 0.0 && is_finite(x) ? finite : special;
 }
 
+// f / (2 + f) for a mantissa less 1, rounded as a division rounds: its steps without the test for numbers that these are
+// not, which is a branch. That no mantissa gives other bits is tested with nearly all of them (tests/test_nll_loss.py).
+BARACUDA_HD float quotient_of_log(float f) {
+  const float divisor = 2.0f + f;
+#if defined(__CUDA_ARCH__)
+  const float estimate = inverse_estimate(divisor);
+  const float inverse = fma(fma(-divisor, estimate, 1.0f), estimate, estimate);
+  const float first = f * inverse;
+  const float second = fma(fma(-divisor, first, f), inverse, first);
+  return fma(fma(-divisor, second, f), inverse, second);
+#else
+  return f / divisor;
+#endif
+}
+
 // As for an f64.
 BARACUDA_HD float log_of_bits(uint32_t bits, int32_t shift) {
   constexpr uint32_t kRootHalf = 0x3f3504f3u;
@@ -167,7 +185,7 @@ BARACUDA_HD float log_of_bits(uint32_t bits, int32_t shift) {
   const int32_t k = (static_cast<int32_t>(offset) >> 23) - shift;
   const float m = bits_as<float>((offset & 0x007fffffu) + kRootHalf);
   // The first term left out is below 2^-28 of the result.
-  const float f = m - 1.0f, s = f / (2.0f + f), z = s * s;
+  const float f = m - 1.0f, s = quotient_of_log(f), z = s * s;
   float p = 2.0f / 9.0f;
   p = fma(p, z, 2.0f / 7.0f);
   p = fma(p, z, 2.0f / 5.0f);

@@ -178,6 +178,13 @@ int32_t baracuda_torch_screen(const void* entries, int64_t count, int64_t extent
          cuda::screen(Index{static_cast<const int64_t*>(entries), count, extent, -1, nullptr}, stream);
 }
 
+int32_t baracuda_torch_place(const void* entries, int64_t count, int64_t rows, int64_t columns, int64_t extent,
+                             int32_t wraps, void* places, int32_t index, void* stream) {
+  const ElementIndex elements{static_cast<const int64_t*>(entries), count, rows, columns, extent, wraps != 0,
+                              static_cast<int32_t*>(places)};
+  return cuda::is_ready(index, stream) && cuda::place(elements, stream);
+}
+
 int32_t baracuda_torch_has_counted(int32_t index) { return cuda::has_counted(index); }
 
 int64_t baracuda_torch_take_dropped(int32_t index) { return cuda::take_dropped(index); }

@@ -24,6 +24,20 @@ struct Index {
   BARACUDA_HD const int64_t* as_taken() const { return kept != nullptr ? kept : entries; }
 };
 
+// An index of the elements along one axis of a tensor; it has an entry for each of `rows` x `columns` elements, and as
+// many times as there are further axes before them. The tensor has `extent` x `columns` elements each time.
+struct ElementIndex {
+  const int64_t* entries;
+  int64_t count;
+  int64_t rows;
+  int64_t columns;
+  int64_t extent;
+  // Whether a negative entry counts from the end.
+  bool wraps;
+  // Which element of the tensor each entry names, in row-major order; -1 for none. The tensor has less than 2^31.
+  int32_t* places;
+};
+
 namespace host {
 
 // Answers false if an entry names no row.
@@ -45,6 +59,8 @@ namespace cuda {
 bool is_ready(int32_t device, void* stream);
 // Counts the entries that name no row; a replay of a CUDA graph counts, too.
 bool screen(const Index& index, void* stream);
+// Counts what names no element, too.
+bool place(const ElementIndex& index, void* stream);
 bool widen(int32_t dtype, const void* from, float* to, int64_t count, void* stream);
 bool count(const Index& index, int32_t* counts, void* stream);
 bool finish(int32_t dtype, const Finish& finish, void* stream);

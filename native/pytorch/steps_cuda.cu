@@ -34,6 +34,22 @@ __global__ void screen_entries(Index index) {
   if (outside != 0) atomicAdd(&dropped_entries, outside);
 }
 
+template <typename Unsigned>
+__global__ void place_entries(ElementIndex index) {
+  const Unsigned rows = static_cast<Unsigned>(index.rows), columns = static_cast<Unsigned>(index.columns);
+  unsigned long long outside = 0;
+  for (int64_t i = first_item(); i < index.count; i += all_threads()) {
+    const Unsigned row = static_cast<Unsigned>(i) / columns, column = static_cast<Unsigned>(i) - row * columns;
+    int64_t entry = index.entries[i];
+    if (index.wraps && entry < 0) entry += index.extent;
+    const bool is_outside = entry < 0 || entry >= index.extent;
+    const int64_t place = (row / rows * index.extent + entry) * index.columns + column;
+    outside += is_outside;
+    index.places[i] = is_outside ? -1 : static_cast<int32_t>(place);
+  }
+  if (outside != 0) atomicAdd(&dropped_entries, outside);
+}
+
 template <typename T>
 struct SumOf {
   using type = float;
@@ -156,7 +172,7 @@ bool load(Kernels... kernels) {
 }
 
 bool load_all() {
-  return load(screen_entries, count_entries, widen_elements<__half, 1>, widen_elements<__half, kPack>,
+  return load(screen_entries, place_entries<uint32_t>, place_entries<uint64_t>, count_entries, widen_elements<__half, 1>, widen_elements<__half, kPack>,
               widen_elements<__nv_bfloat16, 1>, widen_elements<__nv_bfloat16, kPack>, finish_elements<float, 1>,
               finish_elements<float, kPack>, finish_elements<double, 1>, finish_elements<double, kPack>,
               finish_elements<__half, 1>, finish_elements<__half, kPack>, finish_elements<__nv_bfloat16, 1>,
@@ -179,6 +195,12 @@ bool is_ready(int32_t device, void* stream) {
 }
 
 bool screen(const Index& index, void* stream) { return launch(screen_entries, index.count, stream, index); }
+
+bool place(const ElementIndex& index, void* stream) {
+  // A division of 64 bits takes several times as long.
+  return index.count <= UINT32_MAX ? launch(place_entries<uint32_t>, index.count, stream, index)
+                                   : launch(place_entries<uint64_t>, index.count, stream, index);
+}
 
 bool widen(int32_t dtype, const void* from, float* to, int64_t count, void* stream) {
   if (dtype == kF16) return widen_as<__half>(from, to, count, stream);

@@ -202,12 +202,23 @@ def skewed_ids(seed: int, count: int, token: str, values: Values) -> Array:
     return encoded(drawn, token)
 
 
-def bad_ids(seed: int, count: int, token: str, values: Values) -> Array:
-    """Ids below 0, at and above num_segments, and the extremes of the type; half of the segments stay empty."""
-    segments = _number(values, "num_segments")
+def _bad_ids(seed: int, count: int, token: str, segments: int) -> Array:
     bad = [-1, segments, INT32_MIN, INT32_MAX] + ([-(2**63), 2**63 - 1, 2**32, 2**32 + 1] if token == "i64" else [])
     drawn = integers(seed, count, 0, segments - 1) & ~1
     drawn[::3] = np.array(bad)[integers(seed ^ 1, count, 0, len(bad) - 1)][::3]
+    return drawn
+
+
+def bad_ids(seed: int, count: int, token: str, values: Values) -> Array:
+    """Ids below 0, at and above num_segments, and the extremes of the type; half of the segments stay empty."""
+    return encoded(_bad_ids(seed, count, token, _number(values, "num_segments")), token)
+
+
+def uneven_ids(seed: int, count: int, token: str, values: Values) -> Array:
+    """Bad ids, and one row of 64 goes to one segment in the middle."""
+    segments = _number(values, "num_segments")
+    drawn = _bad_ids(seed, count, token, segments)
+    drawn[::64] = segments // 2
     return encoded(drawn, token)
 
 

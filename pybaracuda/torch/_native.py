@@ -20,7 +20,7 @@ import torch
 
 from .._library import load
 
-__all__ = ["SIGNATURES", "Entry", "entered", "operators", "problem", "screen", "take_dropped", "taken"]
+__all__ = ["SIGNATURES", "Entry", "entered", "operators", "places", "problem", "screen", "take_dropped", "taken"]
 
 _PATH = Path(__file__).resolve().parent.parent / "lib" / "libbaracuda_torch.so"
 _DEVICES = ("cpu", "cuda")
@@ -45,6 +45,10 @@ SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "screen": (
         ctypes.c_int32,
         [ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_int32, ctypes.c_void_p],
+    ),
+    "place": (
+        ctypes.c_int32,
+        [ctypes.c_void_p, *[ctypes.c_int64] * 4, ctypes.c_int32, ctypes.c_void_p, ctypes.c_int32, ctypes.c_void_p],
     ),
     "has_counted": (ctypes.c_int32, [ctypes.c_int32]),
     "take_dropped": (ctypes.c_int64, [ctypes.c_int32]),
@@ -116,6 +120,38 @@ def screen(ids: Any, extent: int) -> bool:
     with torch.cuda.device(ids.device):
         stream = torch.cuda.current_stream().cuda_stream
         return bool(bridge.screen(ids.data_ptr(), ids.numel(), extent, ids.device.index, stream))
+
+
+def places(index: Any, rows: int, columns: int, extent: int, wraps: bool) -> Any | None:
+    """Answer which element of a tensor each entry of an index along one axis names, -1 for none; None if not here.
+
+    What names none is counted; a replay of a CUDA graph counts, too.
+
+    Parameters
+    ----------
+    index : Tensor, [..., rows, columns]
+    columns : int
+        Elements of the axes behind the indexed one, which the tensor, of shape [..., extent, columns], has, too.
+    wraps : bool
+        Whether a negative entry counts from the end.
+
+    Returns
+    -------
+    Tensor, [entries], int32
+    """
+    bridge = _found()
+    if isinstance(bridge, str) or type(index) is not torch.Tensor or index.device.type != "cuda":
+        return None
+    per_row = rows * columns
+    if index.dtype != torch.int64 or index.numel() // per_row * extent * columns >= 2**31:
+        return None
+    index = index.contiguous()
+    found = torch.empty(index.numel(), dtype=torch.int32, device=index.device)
+    sizes = (index.numel(), rows, columns, extent)
+    with torch.cuda.device(index.device):
+        stream = torch.cuda.current_stream().cuda_stream
+        taken = bridge.place(index.data_ptr(), *sizes, int(wraps), found.data_ptr(), index.device.index, stream)
+    return found if taken else None
 
 
 def take_dropped() -> dict[int, int]:

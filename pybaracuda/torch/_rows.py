@@ -23,6 +23,7 @@ from ..segment import (
     segment_sum,
 )
 from ._bad_indices import note
+from ._native import places
 from ._route import ANOTHER_AXIS, BY_ELEMENT, CPU_ALWAYS, SIXTEEN_BITS, of_floats, route
 
 __all__ = ["in_range", "rows_named"]
@@ -140,6 +141,11 @@ class _Elements:
     def along(cls, like: Any, axis: int, index: Any) -> _Elements:
         """Answer the elements that an index of the tensor's rank names, as torch.scatter does."""
         extent = like.shape[axis]
+        if index.shape[:axis] == like.shape[:axis] and index.shape[axis + 1 :] == like.shape[axis + 1 :]:
+            columns = prod(like.shape[axis + 1 :])
+            found = places(index, index.shape[axis], columns, extent, wraps=False)
+            if found is not None:
+                return cls(like, found)
         note(index, extent)
         strides = [prod(like.shape[position + 1 :]) for position in range(like.dim())]
         start = index.new_zeros((), dtype=torch.int64)
@@ -148,8 +154,8 @@ class _Elements:
                 shape = [1] * index.dim()
                 shape[position] = count
                 start = start + torch.arange(count, device=index.device).mul_(strides[position]).reshape(shape)
-        places = torch.add(start, index, alpha=strides[axis])
-        return cls(like, torch.where((index >= 0) & (index < extent), places, -1))
+        named = torch.add(start, index, alpha=strides[axis])
+        return cls(like, torch.where((index >= 0) & (index < extent), named, -1))
 
     def rows(self, source: Any) -> Any:
         """Answer a tensor that has an element for each id, as rows of one."""
@@ -446,12 +452,14 @@ def _put_refusal(self: Any, index: Any, source: Any, accumulate: bool = False) -
 )
 def _put_in_place(self: Any, index: Any, source: Any, accumulate: bool = False) -> Any:
     index, source = index.reshape(-1), source.reshape(-1)
-    places = _from_begin(index, self.numel())
-    note(places, self.numel())
-    named = _Elements(self, places)
+    found = places(index, index.numel(), 1, self.numel(), wraps=True)
+    if found is None:
+        found = _from_begin(index, self.numel())
+        note(found, self.numel())
+    named = _Elements(self, found)
     if accumulate:
         return _add_into(self, self, named, source)
-    order = torch.arange(places.shape[0], device=self.device)
+    order = torch.arange(index.shape[0], device=self.device)
     last = named.tensor(segment_max(named.rows(order), named.ids, named.extent))
     return self.copy_(torch.where(last < 0, self, source[last.clamp(min=0)]))
 

@@ -17,6 +17,7 @@ from ..content import (
     skewed_ids,
     sorted_ids,
     tied,
+    uneven_ids,
     whole_numbers,
 )
 from ..problem import TENTH, Family, Problem
@@ -39,6 +40,15 @@ _UNSORTED = [
             {"segment_ids": ids, "input": any_bits, "grad_output": any_bits},
             ("sum", "mean", "prod", "logsumexp", "softmax", "even")),
     Problem("parallel", "enough work for several threads", _values(1200, 96, 40), {"segment_ids": ids}),
+]  # fmt: skip
+
+# So many rows of one column and so many segments that CUDA adds them in tables.
+_SUMMED = [
+    *_UNSORTED,
+    Problem("elements", "many rows of one column, most segments have none or one, one has 4,104",
+            _values((1 << 18) + 301, 1, 140_001), {"segment_ids": uneven_ids}),
+    Problem("full-bucket", "many rows of one column, most of them of one segment",
+            _values((1 << 18) + 301, 1, 140_001), {"segment_ids": skewed_ids}),
 ]  # fmt: skip
 
 
@@ -101,7 +111,13 @@ def _maker(operator: str, tensor: str, element: str | None, maker: Maker) -> Mak
 
 
 FAMILY = Family(
-    {"segment": _UNSORTED, "segment_sorted": _SORTED, "segment_csr": _CSR, "segment_ex": _EX},
+    {
+        "segment": _UNSORTED,
+        "unsorted_segment_sum": _SUMMED,
+        "segment_sorted": _SORTED,
+        "segment_csr": _CSR,
+        "segment_ex": _EX,
+    },
     elements={"empty_value": _EMPTY_VALUES},
     maker=_maker,
 )

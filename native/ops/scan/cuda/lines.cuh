@@ -150,6 +150,26 @@ __device__ __forceinline__ void join_halves(const Op& op, typename Op::State (&v
   }
 }
 
+// What each of a warp's whole lines adds by itself, joined as join_halves joins; the last lane has it.
+template <class Op>
+__device__ __forceinline__ void add_up_lines(const Op& op, const typename Op::State (&v)[kLinesPerWarp][kQuad],
+                                             typename Op::State (&all)[kLinesPerWarp]) {
+  const int lane = static_cast<int>(threadIdx.x % 32);
+#pragma unroll
+  for (int l = 0; l < kLinesPerWarp; ++l) {
+    all[l] = op.combine(op.combine(v[l][0], v[l][1]), op.combine(v[l][2], v[l][3]));
+  }
+#pragma unroll
+  for (int bit = 0; bit < 5; ++bit) {
+    // The last lane of each pair of groups has what both hold; the others have anything.
+    typename Op::State before[kLinesPerWarp];
+#pragma unroll
+    for (int l = 0; l < kLinesPerWarp; ++l) before[l] = shuffled(all[l], lane - (1 << bit) < 0 ? 0 : lane - (1 << bit));
+#pragma unroll
+    for (int l = 0; l < kLinesPerWarp; ++l) all[l] = op.combine(before[l], all[l]);
+  }
+}
+
 // Makes each m the maximum of its row's elements in the line up to it.
 template <typename C>
 __device__ __forceinline__ void join_maxima(Scaled<C> (&v)[kQuad], int32_t lane_bits) {

@@ -54,6 +54,72 @@ struct MaximumChain {
   __device__ __forceinline__ C join(C a, NoLink, C b) const { return larger(a, b); }
 };
 
+// Whether a block says what its next tile adds before it scans the one at hand. Then nobody waits: what stands in front
+// of a tile is known once the block comes to it. The tile is read again, from the second-level cache. Where elements are
+// dear to make, or are of several tensors, it is read once.
+template <class Op>
+constexpr bool kAnnouncesAhead = !Op::kHasMaxima && !Op::kReadsOthers;
+
+// A lane's elements of its warp's lines; answers whether the warp's lines are whole.
+template <class Op>
+__device__ __forceinline__ bool load_leaves(const Op& op, const Problem& p, const typename Op::Buffers& b,
+                                            const RowPlan& plan, const LaneSpot& mine,
+                                            typename Op::State (&v)[kLinesPerWarp][kQuad]) {
+  using T = typename Op::Element;
+  using State = typename Op::State;
+  const bool is_whole = __all_sync(kFullWarp, plan.has_vectors && mine.count(p, plan, kLinesPerWarp - 1) >= kQuad);
+  if (is_whole) {
+    Quad<T> lines[kLinesPerWarp];
+    load_whole(b.input + mine.offset, plan.step, p.reverse, lines);
+#pragma unroll
+    for (int l = 0; l < kLinesPerWarp; ++l) {
+#pragma unroll
+      for (int k = 0; k < kQuad; ++k) v[l][k] = op.leaf(b, lines[l].of[k], mine.spot(p, plan, l, k));
+    }
+  } else {
+#pragma unroll
+    for (int l = 0; l < kLinesPerWarp; ++l) {
+      const int32_t count = mine.count(p, plan, l);
+      const Quad<T> line = load_some(b.input + mine.offset + l * plan.step, count, p.reverse);
+#pragma unroll
+      for (int k = 0; k < kQuad; ++k) {
+        v[l][k] = k < count ? op.leaf(b, line.of[k], mine.spot(p, plan, l, k)) : State{};
+      }
+    }
+  }
+  return is_whole;
+}
+
+// What a tile of a row adds to the next one, from what all its lines add.
+template <class Op>
+__device__ __forceinline__ typename Op::Carry total_of_tile(const Op& op, int64_t tile, const typename Op::State& all) {
+  return tile == 0 ? carried(op, 0, typename Op::Carry{}, all) : op.lift(all, tile * kTile);
+}
+
+// Says what the tile at a place adds. All threads of the block take part and meet once.
+template <class Op>
+__device__ __forceinline__ void announce_tile(const Op& op, const Problem& p, const typename Op::Buffers& b,
+                                              const RowPlan& plan, const RowBoards<Op>& boards, int64_t place,
+                                              LinesOf<typename Op::State> (&totals)[kRowWarps]) {
+  using State = typename Op::State;
+  const int warp = static_cast<int>(threadIdx.x / 32);
+  const Division by(place, p.tiles);
+  State v[kLinesPerWarp][kQuad], all[kLinesPerWarp];
+  load_leaves(op, p, b, plan, LaneSpot(p, plan, by.quotient, by.remainder), v);
+  add_up_lines(op, v, all);
+  if (threadIdx.x % 32 == 31) {
+#pragma unroll
+    for (int l = 0; l < kLinesPerWarp; ++l) totals[warp].of[l] = all[l];
+  }
+  __syncthreads();
+  if (warp != kRowWarps - 1) return;
+  State sum = joined_lines(op, totals, 0, kLines - kLinesPerWarp);
+  const LinesOf<State> last = totals[kRowWarps - 1];
+#pragma unroll
+  for (int l = 0; l < kLinesPerWarp; ++l) sum = op.combine(sum, last.of[l]);
+  if (threadIdx.x % 32 == 0) announce(boards.carries, place, by.remainder, total_of_tile(op, by.remainder, sum));
+}
+
 template <class Op>
 __global__ void __launch_bounds__(kRowThreads, kRowBlocks<Op>)
     scan_rows(const __grid_constant__ Problem p, const __grid_constant__ typename Op::Buffers b,
@@ -63,6 +129,7 @@ __global__ void __launch_bounds__(kRowThreads, kRowBlocks<Op>)
   using Carry = typename Op::Carry;
   using C = typename Op::C;
   __shared__ LinesOf<State> totals[kRowWarps];
+  __shared__ LinesOf<State> totals_ahead[kAnnouncesAhead<Op> ? kRowWarps : 1];
   __shared__ LinesOf<C> maxima[kRowWarps];
   __shared__ Carry carry_in_front;
   __shared__ C maximum_in_front;
@@ -84,8 +151,20 @@ __global__ void __launch_bounds__(kRowThreads, kRowBlocks<Op>)
     if (threadIdx.x == 0) taken = atomicAdd(boards.next, 1ull);
     __syncthreads();
     next = static_cast<int64_t>(taken);
+    if constexpr (kAnnouncesAhead<Op>) {
+      if (next < plan.blocks) announce_tile(op, p, b, plan, boards, next, totals_ahead);
+      if (threadIdx.x == 0) taken = atomicAdd(boards.next, 1ull);
+      __syncthreads();
+    }
   }
   while (next < plan.blocks) {
+    int64_t ahead = 0;
+    if constexpr (kAnnouncesAhead<Op>) {
+      if (p.tiles > 1) {
+        ahead = static_cast<int64_t>(taken);
+        if (ahead < plan.blocks) announce_tile(op, p, b, plan, boards, ahead, totals_ahead);
+      }
+    }
     int64_t first_row = next * plan.rows_of_block(), tile = 0;
     if (p.tiles > 1) {
       const Division by(next, p.tiles);
@@ -93,26 +172,7 @@ __global__ void __launch_bounds__(kRowThreads, kRowBlocks<Op>)
     }
     const LaneSpot mine(p, plan, first_row, tile);
     State v[kLinesPerWarp][kQuad];
-    const bool is_whole = __all_sync(kFullWarp, plan.has_vectors && mine.count(p, plan, kLinesPerWarp - 1) >= kQuad);
-    if (is_whole) {
-      Quad<T> lines[kLinesPerWarp];
-      load_whole(b.input + mine.offset, plan.step, p.reverse, lines);
-#pragma unroll
-      for (int l = 0; l < kLinesPerWarp; ++l) {
-#pragma unroll
-        for (int k = 0; k < kQuad; ++k) v[l][k] = op.leaf(b, lines[l].of[k], mine.spot(p, plan, l, k));
-      }
-    } else {
-#pragma unroll
-      for (int l = 0; l < kLinesPerWarp; ++l) {
-        const int32_t count = mine.count(p, plan, l);
-        const Quad<T> line = load_some(b.input + mine.offset + l * plan.step, count, p.reverse);
-#pragma unroll
-        for (int k = 0; k < kQuad; ++k) {
-          v[l][k] = k < count ? op.leaf(b, line.of[k], mine.spot(p, plan, l, k)) : State{};
-        }
-      }
-    }
+    const bool is_whole = load_leaves(op, p, b, plan, mine, v);
     // The warp's first line, and of rows with several lines the row's.
     const int own = warp * kLinesPerWarp, from = own >> plan.line_bits << plan.line_bits;
 
@@ -179,9 +239,10 @@ __global__ void __launch_bounds__(kRowThreads, kRowBlocks<Op>)
       }
       if (p.tiles > 1) {
         if (is_last_warp) {
-          const Carry total = tile == 0 ? carried(op, 0, carry, before) : op.lift(before, tile * kTile);
+          const Carry total = total_of_tile(op, tile, before);
           const auto join = [&](const Carry& a, const Carry& c) { return op.join(a, c); };
-          const Carry front = exchange(boards.carries, next, tile, total, join);
+          const Carry front = kAnnouncesAhead<Op> ? wait_for_front(boards.carries, next, tile, total, join)
+                                                  : exchange(boards.carries, next, tile, total, join);
           if (lane == 0) carry_in_front = front;
         } else if (threadIdx.x == 0) {
           taken = atomicAdd(boards.next, 1ull);
@@ -225,7 +286,7 @@ __global__ void __launch_bounds__(kRowThreads, kRowBlocks<Op>)
       }
     }
     // Between a tile's write of what is shared and the tile before's last read there is a meeting in any case.
-    next = p.tiles > 1 ? static_cast<int64_t>(taken) : next + gridDim.x;
+    next = p.tiles < 2 ? next + gridDim.x : kAnnouncesAhead<Op> ? ahead : static_cast<int64_t>(taken);
     if (p.tiles < 2 && next < plan.blocks) __syncthreads();
   }
 }

@@ -92,24 +92,35 @@ struct Found {
   }
 };
 
-// What stands in front of a tile that adds `total`; anything if it is its row's first. A whole warp takes part. `place`
-// is the tile's on the board, join(a, b) joins what comes before to what comes after.
+// Says what a tile adds; `place` is the tile's on the board. By one lane.
+template <typename V>
+__device__ __forceinline__ void announce(const Board<V>& board, int64_t place, int64_t tile, const V& total) {
+  publish(board.totals, place, total);
+  // Of a row's first tile both are the same: the follower reads the one, the next tile the other.
+  if (tile == 0) publish(board.carries, place, total);
+}
+
+// What stands in front of a tile that was announced to add `total`; anything if it is its row's first. A whole warp
+// takes part. join(a, b) joins what comes before to what comes after.
 template <typename V, class Join>
-__device__ __forceinline__ V exchange(const Board<V>& board, int64_t place, int64_t tile, const V& total,
-                                      const Join& join) {
+__device__ __forceinline__ V wait_for_front(const Board<V>& board, int64_t place, int64_t tile, const V& total,
+                                            const Join& join) {
   const bool tells = threadIdx.x % 32 == 0;
-  if (tile == 0) {
-    // Both are the same: the follower reads the one, the next tile the other.
-    if (tells) publish(board.totals, place, total), publish(board.carries, place, total);
-    return total;
-  }
-  if (tells) publish(board.totals, place, total);
+  if (tile == 0) return total;
   while (true) {
     const Found<V> front(board.carries, place - 1);
     if (__all_sync(kFullWarp, front.is_there()) == 0) continue;
     if (tells) publish(board.carries, place, join(front.value(), total));
     return front.value();
   }
+}
+
+// Both at once.
+template <typename V, class Join>
+__device__ __forceinline__ V exchange(const Board<V>& board, int64_t place, int64_t tile, const V& total,
+                                      const Join& join) {
+  if (threadIdx.x % 32 == 0) announce(board, place, tile, total);
+  return wait_for_front(board, place, tile, total, join);
 }
 
 // Nothing that a join has to know beside what it joins.

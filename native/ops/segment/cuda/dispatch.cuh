@@ -8,6 +8,8 @@
 //   table        max, min and their gradients, of   ids in any order; few segments      table.cuh
 //                floats of at most 32 bits          and columns
 //   presorted    all others                         ids in order, or offsets            presorted.cuh, join/
+//   elements     sums                               ids in any order; many rows of      elements/; list where the
+//                                                   one column, many segments           device finds a bucket too full
 //   list         all others                         ids in any order                    sort/, list/, join/
 //
 // Like the workspace, the path follows from the problem's scalars alone.
@@ -15,6 +17,7 @@
 
 #include "core/cuda_zeros.cuh"
 #include "core/paths.h"
+#include "ops/segment/cuda/elements/elements.cuh"
 #include "ops/segment/cuda/list/list.cuh"
 #include "ops/segment/cuda/map.cuh"
 #include "ops/segment/cuda/presorted.cuh"
@@ -67,6 +70,14 @@ struct ListPath : Request<Problem, Buffers<Tag>> {
   Status enqueue() const { return enqueue_list(this->p, this->b, this->workspace, this->stream); }
 };
 
+template <class Tag>
+struct ElementsPath : Request<Problem, Buffers<Tag>> {
+  static const char* name() { return "elements"; }
+  bool can() const { return takes_elements(this->p); }
+  size_t bytes() const { return ElementScratch<Tag>(this->p, nullptr).bytes; }
+  Status enqueue() const { return enqueue_elements(this->p, this->b, this->workspace, this->stream); }
+};
+
 // The paths of a rule, in the order in which they are asked.
 template <class Tag>
 constexpr auto paths_of() {
@@ -77,6 +88,8 @@ constexpr auto paths_of() {
     return Paths<NoSegmentsPath<Tag>, TablePath<Tag>, PresortedPath<Tag>, ListPath<Tag>>();
   } else if constexpr (kKind == Kind::kDistribute) {
     return Paths<NoSegmentsPath<Tag>, PresortedPath<Tag>, ListPath<Tag>>();
+  } else if constexpr (IsSum<Tag>::value) {
+    return Paths<ElementsPath<Tag>, PresortedPath<Tag>, ListPath<Tag>>();
   } else if constexpr (may_take_table<Tag>()) {
     return Paths<TablePath<Tag>, PresortedPath<Tag>, ListPath<Tag>>();
   } else {

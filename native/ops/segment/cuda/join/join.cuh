@@ -8,6 +8,7 @@
 #include "core/cuda_launch.cuh"
 #include "core/integer_math.h"
 #include "ops/segment/cuda/call.cuh"
+#include "ops/segment/cuda/gate.cuh"
 #include "ops/segment/cuda/join/parts.cuh"
 #include "ops/segment/cuda/join/scaled.cuh"
 #include "ops/segment/pieces.h"
@@ -194,9 +195,10 @@ __device__ __forceinline__ void join_segments(const Call<Tag>& call, const Ranks
 
 template <class Tag>
 __global__ void __launch_bounds__(kJoinThreads)
-    join_parts(Call<Tag> call, List list, Parts<Rule<Tag>> parts, CutSegments cut) {
+    join_parts(Call<Tag> call, List list, Parts<Rule<Tag>> parts, CutSegments cut, Gate gate) {
   wait_for_kernel_before();
   let_kernel_after_start();
+  if (gate.is_closed()) return;
   join_segments(call, list, parts, cut);
 }
 // Blocks for a join: as many as there may be segments of several pieces, but no more than fill a GPU, and at least one.

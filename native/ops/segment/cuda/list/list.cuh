@@ -25,12 +25,13 @@ constexpr bool reduces_list() {
 template <class Tag>
 struct ListScratch {
   WorkspaceLayout layout;
+  Gate gate;  // of reductions alone
   RowSorter sorter;
   Parts<Rule<Tag>> parts;
   CutSegments cut;
 
-  ListScratch(const Problem& p, void* workspace)
-      : sorter(p, zero_words(p), layout, workspace), parts(p, layout, workspace),
+  ListScratch(const Problem& p, void* workspace, Gate closes = {})
+      : gate(closes), sorter(p, zero_words(p), closes, layout, workspace), parts(p, layout, workspace),
         cut(p, parts.piece_bits, sorter.zeros(), layout, workspace) {}
 
   // For each segment of several pieces and each block of columns, how many of its pieces are kept.
@@ -48,7 +49,7 @@ Status enqueue_join(const Call<Tag>& call, const List& list, const ListScratch<T
   // No segment of several pieces.
   if (list.n <= list.piece_rows()) return Status::kOk;
   return launch_early("segment join kernel", join_parts<Tag>, join_blocks(list, call.d), kJoinThreads, 0, stream, call,
-                      list, scratch.parts, scratch.cut);
+                      list, scratch.parts, scratch.cut, scratch.gate);
 }
 
 // Tasks that fill a GPU. Rules that write rows, too, take longer over a window.
@@ -62,9 +63,9 @@ Status enqueue_pieces(const Call<Tag>& call, const List& list, const ListScratch
   const uint32_t blocks = blocks_for(tasks, kWarps);
   const size_t shared_bytes = shape.shared_bytes();
   if constexpr (reduces_list<Tag>()) {
-    BARACUDA_RETURN_IF_FAILED(launch_early("segment reduce kernel", reduce_list<Tag, V>, blocks, kThreads,
+    BARACUDA_RETURN_IF_FAILED(launch_early("segment reduce kernel", reduce_list<Tag, V>, scratch.gate.blocks(blocks), kThreads,
                                            shared_bytes, stream, call, shape, list, scratch.parts, scratch.cut, tasks,
-                                           scratch.kept()));
+                                           scratch.kept(), scratch.gate));
   } else if constexpr (!takes_pieces_singly<Tag>()) {
     BARACUDA_RETURN_IF_FAILED(launch_early("segment select kernel", select_in_list<Tag, V>, blocks, kThreads,
                                            shared_bytes, stream, call, shape, list, scratch.parts, scratch.cut, tasks));
@@ -84,8 +85,8 @@ Status enqueue_pieces(const Call<Tag>& call, const List& list, const ListScratch
 }
 
 template <class Tag>
-Status enqueue_list(const Problem& p, const Buffers<Tag>& b, void* workspace, Stream stream) {
-  const ListScratch<Tag> scratch(p, workspace);
+Status enqueue_list(const Problem& p, const Buffers<Tag>& b, void* workspace, Stream stream, Gate gate = {}) {
+  const ListScratch<Tag> scratch(p, workspace, gate);
   List list;
   BARACUDA_RETURN_IF_FAILED(
       scratch.sorter.enqueue(index_of(p, b), scratch.parts.piece_bits, stream, &list));

@@ -191,10 +191,11 @@ __device__ __forceinline__ void keep_piece(const Call<Tag>& call, const ListShap
 template <class Tag, int V>
 __global__ void __launch_bounds__(kThreads, (kReduceBlocks<Tag, V>))
     reduce_list(Call<Tag> call, ListShape shape, List list, Parts<Rule<Tag>> parts, CutSegments cut, int64_t tasks,
-                uint32_t* kept) {
+                uint32_t* kept, Gate gate) {
   static_assert(Call<Tag>::kReduces && Rule<Tag>::kRows == 1);
   wait_for_kernel_before();
   let_kernel_after_start();
+  if (gate.is_closed()) return;
   take_tasks<V>(call, shape, list, tasks, [&](const Task& task, RankRange range) {
     if (!task.is_long) {
       reduce_segments<Tag, V>(call, list, range.begin, range.end, task.column);

@@ -5,6 +5,7 @@
 #include "core/checked.h"
 #include "core/cuda_launch.cuh"
 #include "ops/segment/cuda/columns.cuh"
+#include "ops/segment/cuda/gate.cuh"
 #include "ops/segment/pieces.h"
 
 namespace baracuda::segment {
@@ -27,8 +28,8 @@ struct Gap {
 
 // The j-th rank of a thread. A rank past the end is replaced by the list's first, before which there is no gap: so the
 // loads need no condition, and are issued together.
-__device__ __forceinline__ uint32_t rank_of_thread(int j, int32_t n) {
-  const uint32_t rank = blockIdx.x * kBeginTile + j * kBeginThreads + threadIdx.x;
+__device__ __forceinline__ uint32_t rank_of_thread(uint32_t tile, int j, int32_t n) {
+  const uint32_t rank = tile * kBeginTile + j * kBeginThreads + threadIdx.x;
   return rank < static_cast<uint32_t>(n) ? rank : 0;
 }
 
@@ -93,7 +94,7 @@ __global__ void __launch_bounds__(kBeginThreads)
   if (n > 0) {
 #pragma unroll
     for (int j = 0; j < kBeginRanks; ++j) {
-      const uint32_t row = rank_of_thread(j, n);
+      const uint32_t row = rank_of_thread(blockIdx.x, j, n);
       const int64_t before = ids[row > 0 ? row - 1 : 0], id = ids[row];
       found |= id < before;
       gaps[j] = {sorted.key(before), sorted.key(id), static_cast<int32_t>(row)};
@@ -114,17 +115,23 @@ struct ListKeys {
 
 // Where each key begins, by one pass over the list of n > 0 records.
 __global__ void __launch_bounds__(kBeginThreads)
-    find_begins_of_rows(const Record* list, int32_t n, int32_t num_segments, int32_t* begins) {
+    find_begins_of_rows(const Record* list, int32_t n, int32_t num_segments, int32_t* begins, Gate gate) {
   wait_for_kernel_before();
   let_kernel_after_start();
-  Gap gaps[kBeginRanks];
-#pragma unroll
-  for (int j = 0; j < kBeginRanks; ++j) {
-    const uint32_t rank = rank_of_thread(j, n);
-    gaps[j] = {list[rank > 0 ? rank - 1 : 0].key, list[rank].key, static_cast<int32_t>(rank)};
-  }
+  if (gate.is_closed()) return;
   write_outer_begins(list[0].key, list[n - 1].key, n, num_segments, begins);
-  write_begins(gaps, begins);
+  const uint32_t tiles = groups_of(static_cast<uint32_t>(n), uint32_t{kBeginTile});
+#pragma unroll 1
+  for (uint32_t tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
+    Gap gaps[kBeginRanks];
+#pragma unroll
+    for (int j = 0; j < kBeginRanks; ++j) {
+      const uint32_t rank = rank_of_thread(tile, j, n);
+      gaps[j] = {list[rank > 0 ? rank - 1 : 0].key, list[rank].key, static_cast<int32_t>(rank)};
+    }
+    write_begins(gaps, begins);
+    if (gridDim.x < tiles) __syncthreads();
+  }
 }
 
 // Where each key begins if there are many more keys than rows: each key is looked for by bisection, first among evenly
@@ -133,9 +140,10 @@ constexpr int64_t kManyKeys = 4;
 constexpr int kKeyThreads = 512;
 template <class KeyAt>
 __global__ void __launch_bounds__(kKeyThreads)
-    find_begins_of_keys(KeyAt key_at, int32_t n, int32_t num_segments, int32_t* begins) {
+    find_begins_of_keys(KeyAt key_at, int32_t n, int32_t num_segments, int32_t* begins, Gate gate) {
   wait_for_kernel_before();
   let_kernel_after_start();
+  if (gate.is_closed()) return;
   __shared__ int64_t samples[kKeyThreads];
   const int64_t distance = n > 0 ? (n - 1) / kKeyThreads + 1 : 1;
   const int64_t sample = static_cast<int64_t>(threadIdx.x) * distance;
@@ -162,10 +170,11 @@ __global__ void __launch_bounds__(kKeyThreads)
 }
 
 template <class KeyAt>
-Status enqueue_begins_of_keys(KeyAt key_at, int32_t n, int32_t num_segments, int32_t* begins, Stream stream) {
+Status enqueue_begins_of_keys(KeyAt key_at, int32_t n, int32_t num_segments, int32_t* begins, Stream stream,
+                              Gate gate = {}) {
   return launch_early("segment begin kernel", find_begins_of_keys<KeyAt>,
                       blocks_for(int64_t{num_segments} + 2, kKeyThreads), kKeyThreads, 0, stream, key_at, n,
-                      num_segments, begins);
+                      num_segments, begins, gate);
 }
 inline bool many_keys(int64_t n, int32_t num_segments) { return num_segments > kManyKeys * n; }
 

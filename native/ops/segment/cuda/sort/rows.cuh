@@ -18,9 +18,9 @@ namespace {
 
 class RowSorter {
  public:
-  // So many words are 0 when rows are in order, for those who use them.
-  RowSorter(const Problem& p, int64_t zero_count, WorkspaceLayout& layout, void* workspace)
-      : n_(p.n), num_segments_(p.num_segments), zero_count_(zero_count) {
+  // So many words are 0 when rows are in order, for those who use them. No gate for few rows.
+  RowSorter(const Problem& p, int64_t zero_count, Gate gate, WorkspaceLayout& layout, void* workspace)
+      : gate_(gate), n_(p.n), num_segments_(p.num_segments), zero_count_(zero_count) {
     while (key_bits_ < 31 && num_segments_ >> key_bits_ != 0) ++key_bits_;
     if (key_bits_ == 0) key_bits_ = 1;
     passes_ = groups_of(key_bits_, kDigitBits);
@@ -49,7 +49,7 @@ class RowSorter {
     if (n_ == 0) {
       return launch_kernel("segment begin kernel", find_begins_of_keys<ListKeys>,
                            blocks_for(int64_t{num_segments_} + 2, kKeyThreads), kKeyThreads, 0, stream,
-                           ListKeys{lists_[0]}, n_, num_segments_, begins_);
+                           ListKeys{lists_[0]}, n_, num_segments_, begins_, gate_);
     }
     return few() ? enqueue_few(index, stream, &list->records) : enqueue_many(index, stream, &list->records);
   }
@@ -84,7 +84,7 @@ class RowSorter {
     BARACUDA_RETURN_IF_FAILED(launch_kernel("segment sort count kernel", count_digits<kItems>,
                                             blocks_for(tiles, rounds), kSortThreads, 0, stream, FromIds{ids}, n_,
                                             digit_bits_, passes_, totals, reinterpret_cast<uint4*>(states_),
-                                            groups_of<int64_t>(passes_ * state_count, 4)));
+                                            groups_of<int64_t>(passes_ * state_count, 4), gate_));
     for (int32_t pass = 0; pass < passes_; ++pass) {
       const uint32_t* mine = totals + (static_cast<size_t>(pass) << digit_bits_);
       const LookBack published{counters_ + pass, states_ + pass * state_count};
@@ -104,7 +104,7 @@ class RowSorter {
     BARACUDA_RETURN_IF_FAILED(allow_shared_bytes<kKernel>("segment sort move kernel"));
     return launch_early("segment sort move kernel", kKernel, blocks_for(n_, SortTables<kItems>::kTile), kSortThreads,
                         kBytes, stream, source, n_, Digit{pass * digit_bits_, digit_bits_}, totals, published,
-                        lists_[pass % 2]);
+                        lists_[pass % 2], gate_);
   }
 
   Status enqueue_few(const Index& ids, Stream stream, const Record** records) const {
@@ -136,14 +136,15 @@ class RowSorter {
 
   Status enqueue_begins(const Record* records, Stream stream) const {
     if (many_keys(n_, num_segments_)) {
-      return enqueue_begins_of_keys(ListKeys{records}, n_, num_segments_, begins_, stream);
+      return enqueue_begins_of_keys(ListKeys{records}, n_, num_segments_, begins_, stream, gate_);
     }
-    return launch_early("segment begin kernel", find_begins_of_rows, blocks_for(n_, kBeginTile), kBeginThreads, 0,
-                        stream, records, n_, num_segments_, begins_);
+    return launch_early("segment begin kernel", find_begins_of_rows, gate_.blocks(blocks_for(n_, kBeginTile)), kBeginThreads, 0,
+                        stream, records, n_, num_segments_, begins_, gate_);
   }
 
   static size_t few_bytes(int32_t bits) { return (size_t{8} + kSortWarps) << bits; }
 
+  Gate gate_;
   int32_t n_;
   int32_t num_segments_;
   int32_t key_bits_ = 0;

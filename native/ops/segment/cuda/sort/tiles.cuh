@@ -4,6 +4,7 @@
 #pragma once
 
 #include "core/cuda_shared.cuh"
+#include "ops/segment/cuda/gate.cuh"
 #include "ops/segment/cuda/sort/digits.cuh"
 
 namespace baracuda::segment {
@@ -29,8 +30,9 @@ struct LookBack {
 template <int kItems>
 __global__ void __launch_bounds__(kSortThreads)
     count_digits(FromIds source, int32_t n, int32_t digit_bits, int32_t passes, uint32_t* totals, uint4* states,
-                 int64_t state_quads) {
+                 int64_t state_quads, Gate gate) {
   let_kernel_after_start();
+  if (gate.is_closed()) return;
   constexpr int64_t kTile = kSortThreads * kItems;
   __shared__ uint32_t counts[kMaxPasses * kMostDigits];
   const int32_t digits = passes << digit_bits;
@@ -112,8 +114,14 @@ struct SortTables {
 // Moves every record to its place among all records of its digit, in the order in which they come.
 template <int kItems, class Source>
 __global__ void __launch_bounds__(kSortThreads, kItems > kItemsAnywhere ? 1 : 2)
-    move_records(Source source, int32_t n, Digit digit, const uint32_t* totals, LookBack published, Record* list) {
+    move_records(Source source, int32_t n, Digit digit, const uint32_t* totals, LookBack published, Record* list,
+                 Gate gate) {
   let_kernel_after_start();
+  // The word is older than the launch that counts.
+  if (gate.is_closed()) {
+    wait_for_kernel_before();
+    return;
+  }
   unsigned char* const shared_bytes = dynamic_shared<unsigned char>();
   __shared__ uint64_t shared_sums[kSortWarps];
   __shared__ uint32_t shared_tile;

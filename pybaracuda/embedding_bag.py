@@ -292,8 +292,7 @@ def prepare_backward(
     wanted = {"mean": ("bag_sizes", bag_sizes, (bags,)), "max": ("arg", arg, (bags, columns))}.get(mode)
     if wanted is not None:
         name, operand, shape = wanted
-        if operand is None:
-            raise ValueError(f"{name} is None; mode {mode!r} wants that of the forward call")
+        assert operand is not None
         _call.check_shape(name, operand[0], shape)
         given[name] = operand
     index, casts = _index_casts(given)
@@ -486,13 +485,13 @@ def embedding_bag_backward(
     """
     kind = mode_of(mode)
     first = read("grad_output", grad_output, stream)
-    optional = {
-        "bag_sizes": bag_sizes if kind == "mean" else None,
-        "arg": arg if kind == "max" else None,
-        "per_sample_weights": per_sample_weights,
-    }
+    names = [
+        {"mean": "bag_sizes", "max": "arg"}.get(kind),
+        None if per_sample_weights is None else "per_sample_weights",
+    ]
+    optional = {"bag_sizes": bag_sizes, "arg": arg, "per_sample_weights": per_sample_weights}
     operands = [first, read("input", input, stream, first), read("bag_ids", bag_ids, stream, first)]
-    more = {name: read(name, each, stream, first) for name, each in optional.items() if each is not None}
+    more = {name: read(name, optional[name], stream, first) for name in names if name is not None}
     prepared = prepare_backward(
         first.device,
         *map(_given, operands),

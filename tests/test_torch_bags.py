@@ -49,11 +49,10 @@ def test_installed_calls_have_the_array_functions_bits(mode: str, dtype: Any, de
         output = functional.embedding_bag(indices, table, offsets, mode=mode, per_sample_weights=given, padding_idx=3)
         upstream = torch.randn_like(output)
         slopes = torch.autograd.grad(output, [table, *([] if given is None else [given])], upstream)
-        with torch.no_grad():
-            alone = functional.embedding_bag(
-                indices, table, offsets, mode=mode, per_sample_weights=given, padding_idx=3
-            )
-    detached = None if given is None else given.detach()
+        detached = None if given is None else given.detach()
+        alone = functional.embedding_bag(
+            indices, table.detach(), offsets, mode=mode, per_sample_weights=detached, padding_idx=3
+        )
     found, ids, sizes, *arg = pybaracuda.embedding_bag(
         indices, table.detach(), offsets, mode, detached, padding_idx=3, return_bags=True
     )

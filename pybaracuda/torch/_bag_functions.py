@@ -139,8 +139,23 @@ class _EmbeddingBagBackward(Differentiable):
     """The adjoint by the table: linear in the gradient and in the weights."""
 
     @staticmethod
-    def forward(*args: Any) -> Any:
-        return _embedding_bag_backward(*args)
+    def forward(
+        grad_output: Any,
+        input: Any,
+        bag_ids: Any,
+        bag_sizes: Any,
+        arg: Any,
+        per_sample_weights: Any,
+        offsets: Any,
+        num_embeddings: int,
+        mode: str,
+        padding_idx: int,
+        scale_grad_by_freq: bool,
+    ) -> Any:
+        return _embedding_bag_backward(
+            grad_output, input, bag_ids, bag_sizes, arg, per_sample_weights, offsets, num_embeddings, mode,
+            padding_idx, scale_grad_by_freq,
+        )  # fmt: skip
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
@@ -172,8 +187,8 @@ class _WeightsBackward(Differentiable):
     """The adjoint by the weights: linear in the gradient and in the table."""
 
     @staticmethod
-    def forward(*args: Any) -> Any:
-        return _embedding_bag_weights_backward(*args)
+    def forward(grad_output: Any, weight: Any, input: Any, bag_ids: Any, offsets: Any, padding_idx: int) -> Any:
+        return _embedding_bag_weights_backward(grad_output, weight, input, bag_ids, offsets, padding_idx)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:

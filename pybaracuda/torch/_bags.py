@@ -98,8 +98,9 @@ def _run(
     on_cpu = weight.device.type == "cpu"
     index = torch.promote_types(indices.dtype, offsets.dtype)
     bags = offsets.shape[0] - int(include_last_offset)
-    # PyTorch has a size for each offset, but for a gradient on the CPU.
-    extent = bags if on_cpu and not is_forward_only else offsets.shape[0]
+    # PyTorch has a size for each offset on CUDA, and on the CPU where it makes none.
+    has_all = not on_cpu or (is_forward_only and MODES[mode] == "sum")
+    extent = offsets.shape[0] if has_all else bags
     sizes = torch.zeros(extent, dtype=index, device=weight.device) if extent > bags else None
     outs = None
     if sizes is not None:

@@ -54,6 +54,7 @@ def _baseline(name: str) -> Baseline:
     empties = [
         Empty("num_indices-0", {"num_indices": 0}, fills=arg),
         Empty("num_bags-0", {"num_bags": 0}, fills=none),
+        Empty("nothing", {"num_indices": 0, "num_bags": 0}),
         Empty("num_embeddings-0", {"num_embeddings": 0, "num_indices": 0}, fills=arg),
     ]
     none_to_describe: Values = {"num_indices": 0} if is_forward else {}
@@ -243,8 +244,6 @@ def bad_arrays(calls: Mapping[str, Call]) -> Iterator[Refusal]:
     yield Refusal("embedding_bag", {"per_sample_weights": weights}, ValueError, "per_sample_weights: mode is 'mean'")
     yield Refusal("embedding_bag_last_offset", {"offsets": _OFFSETS[:0]}, ValueError, "wanted the last offset")
     yield Refusal("embedding_bag_backward", {"bag_sizes": _SIZES[1:]}, ValueError, r"bag_sizes has shape \(2,\)")
-    yield Refusal("embedding_bag_backward", {"bag_sizes": None}, ValueError, "bag_sizes is None")
-    yield Refusal("embedding_bag_max_backward", {"arg": None}, ValueError, "arg is None")
     yield Refusal("embedding_bag_max_backward", {"arg": _IDS}, ValueError, "arg has shape")
     for name in ("embedding_bag_backward", "embedding_bag_weights_backward"):
         yield Refusal(name, {"bag_ids": _IDS[1:]}, ValueError, r"bag_ids has shape \(6,\); wanted \(7,\)")

@@ -235,6 +235,7 @@ CUDA = (
 )
 
 CPU = (
-    *(on_cpu(EmbeddingBag(**_TYPICAL, mode=mode), ()) for mode in _MODES),
-    *(on_cpu(EmbeddingBagBackward(**_TYPICAL, mode=mode), ()) for mode in _MODES),
+    *(on_cpu(EmbeddingBag(**_TYPICAL, mode=mode)) for mode in _MODES),
+    *(on_cpu(EmbeddingBagBackward(**_TYPICAL, mode=mode)) for mode in _MODES),
+    on_cpu(EmbeddingBagWeightsBackward(**_TYPICAL)),
 )

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a valid problem of embedding bags is, forward and backward: extents and the sizes derived from them. No pointers.
+// What a valid problem of embedding bags is, forward and backward: extents and sizes derived from them. No pointers.
 #pragma once
 
 #include <cstdint>

@@ -88,8 +88,8 @@ inline void store_row_index(void* rows, bool wide, int64_t at, int64_t row) {
   }
 }
 
-// How rows are folded that are more than values: Terms of such a rule have fold(folding, part, kept), which does it, and
-// divisor(rows), what a segment's result takes for its number of rows.
+// How rows are folded that are more than values: Terms of such a rule have fold(folding, part, kept), which does it,
+// and divisor(rows), what a segment's result takes for its number of rows.
 template <class Tag>
 struct Terms {
   static constexpr bool kSome = false;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bags forward on CUDA: a group of lanes takes whole bags, one after the other; bags of several pieces are left to other
-// groups, which take a window of a piece's length each, and what these keep is joined.
+// Bags forward on CUDA: a group of lanes takes whole bags, one after the other; bags of several pieces are left to
+// other groups, which take a window of a piece's length each, and what these keep is joined.
 #pragma once
 
 #include "core/cuda_launch.cuh"

@@ -47,8 +47,8 @@ inline int32_t words_of(int32_t d) { return static_cast<int32_t>(ceil_div(d, kWo
 constexpr int32_t kMarked = 32;
 constexpr int32_t kMarkedAtOnce = 8;
 
-// For every position the columns in which its row holds its bag's maximum, a bit each. Neighbours are mostly of one bag,
-// whose args are in the first cache then.
+// For every position the columns in which its row holds its bag's maximum, a bit each. Neighbours are mostly of one
+// bag, whose args are in the first cache then.
 __global__ void __launch_bounds__(kPositionThreads)
     mark_holders(FromPositions source, const uint32_t* arg, int32_t wide, int32_t n, int32_t d, int32_t words,
                  int64_t tasks, uint32_t* marks) {

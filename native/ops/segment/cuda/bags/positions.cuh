@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Positions of bags on CUDA: which row of the table each one names, which bag it is of, and how many of a bag take part.
+// Positions of bags on CUDA: which row of the table each one names, which bag it is of, how many of a bag take part.
 #pragma once
 
 #include "core/cuda_launch.cuh"

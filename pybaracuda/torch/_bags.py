@@ -74,6 +74,8 @@ def _refusal(
     found = _of_indices(indices, offsets) or _of_weights(per_sample_weights, mode, indices, weight)
     if found:
         return found
+    if MODES[mode] != "max" and weight.device.type == "cpu" and not CPU_ALWAYS:
+        return "sums of bags on the CPU"
     if weight.dim() != 2 or not weight.numel() or (include_last_offset and offsets.shape[0] < 2):
         return "an empty tensor"
     if padding_idx >= weight.shape[0] or not _offsets_in_order(offsets, indices.shape[0], include_last_offset):
@@ -151,8 +153,6 @@ def _backward_refusal(
     if grad.dim() != 2 or not grad.numel() or not num_weights:
         return "an empty tensor"
     name = MODES[mode]
-    if name != "max" and grad.device.type == "cpu" and not CPU_ALWAYS:
-        return "sums of bags on the CPU"
     fits = offset2bag.shape == indices.shape
     fits = fits and (name != "mean" or (bag_size.dim() == 1 and bag_size.shape[0] >= grad.shape[0]))
     if not fits or (name == "max" and maximum_indices.shape != grad.shape):
@@ -217,13 +217,13 @@ def _run_weights_backward(
 
 
 _OPTIONS: dict[str, Any] = {"group": "embedding_bag", "whole": True}
-_ON_CUDA = f"{_FLOATS}; on the CPU never"
 for _name, _call in (("_embedding_bag", _run), ("_embedding_bag_forward_only", _run_forward_only)):
-    route(f"aten::{_name}", _refusal, _ON_CUDA, devices=("cuda",), **_OPTIONS)(_call)
-# On the CPU PyTorch adds up the gradients of maxima column by column.
-route("aten::_embedding_bag_dense_backward", _backward_refusal, f"{_FLOATS}; on the CPU maxima alone", **_OPTIONS)(
-    _run_backward
-)
-route("aten::_embedding_bag_per_sample_weights_backward", _weights_refusal, _ON_CUDA, devices=("cuda",), **_OPTIONS)(
-    _run_weights_backward
-)
+    route(f"aten::{_name}", _refusal, f"{_FLOATS}; on the CPU maxima alone", **_OPTIONS)(_call)
+route("aten::_embedding_bag_dense_backward", _backward_refusal, _FLOATS, **_OPTIONS)(_run_backward)
+route(
+    "aten::_embedding_bag_per_sample_weights_backward",
+    _weights_refusal,
+    f"{_FLOATS}; on the CPU never",
+    devices=("cuda",),
+    **_OPTIONS,
+)(_run_weights_backward)

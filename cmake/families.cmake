@@ -21,12 +21,13 @@ function(baracuda_family_sources list family)
 endfunction()
 
 foreach(family IN LISTS families)
-  baracuda_family_sources(BARACUDA_SHARED_SOURCES ${family} abi.cc)
-  baracuda_family_sources(BARACUDA_SHARED_SOURCES ${family} problem.cc levels.cc)
-  baracuda_family_sources(BARACUDA_CPU_KERNELS ${family} cpu.cc cpu/dispatch.cc)
-  # One file, or two halves where kernels take minutes to compile.
+  baracuda_family_sources(BARACUDA_SHARED_SOURCES ${family} abi.cc bags/abi.cc)
+  baracuda_family_sources(BARACUDA_SHARED_SOURCES ${family} problem.cc levels.cc bags/problem.cc)
+  baracuda_family_sources(BARACUDA_CPU_KERNELS ${family} cpu.cc cpu/dispatch.cc cpu/bags.cc)
+  # One file, or several where kernels take minutes to compile.
   baracuda_family_sources(BARACUDA_CUDA_SOURCES ${family}
-    cuda.cu cuda/dispatch.cu cuda/ruled.cu cuda/cubic.cu cuda/by_row.cu cuda/by_segment.cu)
+    cuda.cu cuda/dispatch.cu cuda/ruled.cu cuda/cubic.cu cuda/by_row.cu cuda/by_segment.cu
+    cuda/bags.cu)
 endforeach()
 
 # Ninja starts with what comes first. These kernels take the longest to compile, and none may be left alone at the end.

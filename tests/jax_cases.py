@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
@@ -62,6 +63,10 @@ def fixed(rng: np.random.Generator) -> SimpleNamespace:
         samples=rng.integers(0, 16, (2, 3, 2)) / 16,
         samples_3d=rng.integers(0, 16, (2, 3, 3)) / 16,
         zero_point=rng.integers(-9, 9, 4).astype(np.int32),
+        # Rows of a table of five, one of them none, in bags of which one is empty.
+        words=rng.integers(0, 6, 12).astype(np.int32),
+        begins=np.array([0, 4, 4, 7], np.int32),
+        bag_ids=np.repeat([0, 2, 3], [4, 3, 5]).astype(np.int32),
         # One of them is ignored.
         targets=rng.integers(-1, 4, (3, 5)).astype(np.int32),
         weights=np.array([0.5, 1.25, 2.0, 0.75]),
@@ -85,6 +90,12 @@ def _gradient_of_scales(m: Any, d: Any, g: Any, y: Any, scale: Any) -> Any:
     steps = np.moveaxis(d.quantized, 1, -1).astype(np.int32) - d.zero_point
     rows = (steps.astype(sums) * np.moveaxis(g, 1, -1).astype(sums)).reshape(-1, 4)
     return m.segment_sum(rows, np.zeros(len(rows), np.int32), 1, indices_are_sorted=True)[0].astype(scale.dtype)
+
+
+def _gradient_of_bags(mode: str, m: Any, d: Any, g: Any, y: Any, x: Any) -> Any:
+    _, ids, sizes, *arg = m.embedding_bag(d.words, x, d.begins, mode, padding_idx=1, return_bags=True)
+    given = {"mean": {"bag_sizes": sizes}, "max": {"arg": arg[0] if arg else None}}.get(mode, {})
+    return m.embedding_bag_backward(g, d.words, ids, 5, mode, **given, padding_idx=1)
 
 
 def _padding(mode: str, low: Any, high: Any) -> Case:
@@ -356,6 +367,23 @@ CASES: dict[str, Case] = {
             -1,
         ),
         is_linear=True,
+    ),
+    **{
+        f"embedding_bag-{mode}": Case(
+            ((5, 3),),
+            partial(lambda mode, m, d, x: m.embedding_bag(d.words, x, d.begins, mode, padding_idx=1), mode),
+            partial(_gradient_of_bags, mode),
+            is_linear=mode != "max",
+        )
+        for mode in ("sum", "mean", "max")
+    },
+    "embedding_bag-weighted": Case(
+        ((5, 3), (12,)),
+        lambda m, d, x, w: m.embedding_bag(d.words, x, d.begins, "sum", w),
+        lambda m, d, g, y, x, w: (
+            m.embedding_bag_backward(g, d.words, d.bag_ids, 5, "sum", per_sample_weights=w),
+            m.embedding_bag_weights_backward(g, x, d.words, d.bag_ids),
+        ),
     ),
     "max_unpool": Case(
         ((2, 3, 4, 5),),

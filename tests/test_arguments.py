@@ -41,7 +41,7 @@ def refusals() -> Iterator[Refusal]:
 def refusals_of_every_array(name: str, argument: str, values: Array) -> Iterator[Refusal]:
     text = re.escape(argument)
     yield Refusal(name, {argument: values.tolist()}, TypeError, rf"{text}(\[0\])?: wanted an array .* got list")
-    if argument not in ("arg", "mask", "weight"):  # None is their default
+    if argument not in ("arg", "mask", "weight", "per_sample_weights"):  # None is their default
         yield Refusal(name, {argument: None}, TypeError, f"{text}: wanted an array .* got NoneType")
     yield Refusal(name, {argument: 3.0}, TypeError, f"{text}: wanted an array .* got float")
     masked = np.ma.masked_array(values, values == 0)

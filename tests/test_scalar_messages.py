@@ -43,7 +43,7 @@ BAD: dict[str, Any] = {
 TAKE_MUCH = ("value", "empty_value", "num_segments", "num_rows", "pad_low", "pad_high", "spatial_scale",
              "divisor_override", "iou_threshold", "ignore_index")  # fmt: skip
 MAY_BE_NONE = {"out", "stream", "empty_value", "num_rows", "arg", "input", "stride", "divisor_override", "output_size",
-               "axes", "size", "scale_factor", "weight"}  # fmt: skip
+               "axes", "size", "scale_factor", "weight", "padding_idx", "per_sample_weights"}  # fmt: skip
 # Taken where a function has a meaning for it: a scale of a gradient, whose extents are given, may be any number above
 # 0, as may that of boxes; one axis takes a sequence of one; no word on corners is torch's default of interpolate.
 TAKEN = {("scale_factor", "2**31"), ("scale_factor", "2**63"), ("scale_factor", "array of one"),
@@ -65,7 +65,7 @@ def test_a_wrong_scalar_is_refused_by_its_name(name: str, bad: str) -> None:
     for argument in scalars_of(name):
         if value is None and argument in MAY_BE_NONE:
             continue
-        if argument in ("input", "arg", "output", "mask"):
+        if argument in ("input", "arg", "output", "mask", "per_sample_weights", "bag_sizes"):
             continue  # arrays that this case leaves out; wrong arrays are another test's
         try:
             result = (

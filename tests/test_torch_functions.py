@@ -105,7 +105,24 @@ def likelihood(reduction: str) -> Case:
     return Case(((3, 4, 5),), lambda m, d, x: m.nll_loss(x, d.targets, d.weights.to(x.dtype), -1, reduction), backward)
 
 
+def bags(mode: str) -> Case:
+    """Bags of rows of a table, of which one takes no part; sums are weighted."""
+
+    def options(rest: tuple[Any, ...]) -> dict[str, Any]:
+        return {"per_sample_weights": rest[0] if rest else None, "padding_idx": 1}
+
+    def backward(p: Any, d: SimpleNamespace, g: Any, y: Any, x: Any, *rest: Any) -> Any:
+        _, ids, sizes, *arg = p.embedding_bag(d.words, x, d.begins, mode, **options(rest), return_bags=True)
+        given = {"mean": {"bag_sizes": sizes}, "max": {"arg": arg[0] if arg else None}}.get(mode, {})
+        slopes = p.embedding_bag_backward(g, d.words, ids, 5, mode, **given, **options(rest))
+        return (slopes, p.embedding_bag_weights_backward(g, x, d.words, ids, 1)) if rest else slopes
+
+    shapes = ((5, 4), (7,)) if mode == "sum" else ((5, 4),)
+    return Case(shapes, lambda m, d, x, *rest: m.embedding_bag(d.words, x, d.begins, mode, **options(rest)), backward)
+
+
 CASES = {
+    **{f"embedding_bag-{mode}": bags(mode) for mode in ("sum", "mean", "max")},
     "cross_entropy": entropy((3, 4, 5), "mean"),
     "cross_entropy-smoothed": entropy((3, 4, 5), "sum", 0.25),
     "cross_entropy-rows": entropy((3, 4), "mean", 0.5),
@@ -277,6 +294,8 @@ def data(rng: np.random.Generator, device: str) -> SimpleNamespace:
         offsets=torch.tensor([0, 2, 2, 5, 6], dtype=torch.int32, device=device),
         boxes=torch.tensor(boxes, dtype=torch.float32, device=device),
         boxes_3d=torch.tensor(boxes_3d, dtype=torch.float32, device=device),
+        words=torch.tensor(rng.permutation([0, 1, 2, 3, 4, 4, 2]), device=device),
+        begins=torch.tensor([0, 3, 3], device=device),
         targets=torch.tensor(rng.permutation(15).reshape(3, 5) % 5 - 1, device=device),
         weights=torch.tensor([0.5, 1.25, 2.0, 0.75], dtype=torch.float64, device=device),
     )
@@ -719,7 +738,19 @@ def operator_calls(data: SimpleNamespace, rng: np.random.Generator) -> dict[str,
     total, means, losses = rows(1).detach() + 9, (-1, "mean"), (None, -1, "none")
     targets, sums = data.targets, rows(3, 5).detach() + 4
     places = torch.tensor(rng.integers(0, 4, (3, 4)), device=data.device)
+    words, begins, bag_ids = data.words, data.begins, torch.tensor([0, 0, 0, 2, 2, 2, 2], device=data.device)
+    bag_sizes, held = torch.tensor([3, 0, 4], device=data.device), best.clamp(max=4)[:3].repeat(1, 2)
+    of_bags = {"sum": (bag_ids[:0], bag_ids[:0]), "mean": (bag_sizes, bag_ids[:0]), "max": (bag_ids[:0], held)}
     return {
+        "embedding_bag": [
+            *((rows(5, 4), words, begins, None, mode, 1) for mode in of_bags),
+            (rows(5, 4), words, begins, rows(7), "sum", -1),
+        ],
+        "embedding_bag_backward": [
+            *((rows(3, 4), words, bag_ids, *more, None, begins, 5, mode, 1, False) for mode, more in of_bags.items()),
+            (rows(3, 4), words, bag_ids, *of_bags["sum"], rows(7), begins, 5, "sum", -1, True),
+        ],
+        "embedding_bag_weights_backward": [(rows(3, 4), rows(5, 4), words, bag_ids, begins, -1)],
         **{name: [(rows(3, 4), 1, True)] for name in ("cumsum", "cumprod", "logcumsumexp", "cummax", "cummin")},
         **{
             f"{name}_backward": [(rows(3, 4), rows(3, 4), rows(3, 4).detach(), 1, True)]

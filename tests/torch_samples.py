@@ -63,6 +63,7 @@ TAKEN = {
     "index_select": ("aten::index_add_",),
     "index_put": ("aten::index_put",),
     "nn.functional.embedding": ("aten::embedding_dense_backward",),
+    "nn.functional.embedding_bag": ("aten::_embedding_bag_dense_backward",),
     "_segment_reduce lengths": ("aten::segment_reduce", "aten::_segment_reduce_backward"),
     "_segment_reduce offsets": ("aten::segment_reduce", "aten::_segment_reduce_backward"),
     "gather": ("aten::scatter_add_",),

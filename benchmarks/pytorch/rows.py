@@ -163,6 +163,16 @@ def _gather(rows: int, columns: int, data: Data) -> Problem:
     return Problem(lambda table: table.gather(0, index), [data.leaf(-(-rows // 10), columns)])
 
 
+def _bags(mode: str, words: int, columns: int, count: int, data: Data) -> Problem:
+    """Of 4 to 10 ids each."""
+    bag = importlib.import_module("torch.nn.functional").embedding_bag
+    lengths = data.numpy.integers(4, 11, count // 4 + 1)
+    begins = np.cumsum(lengths) - lengths
+    offsets = data.torch.from_numpy(begins[begins < count]).to(data.device)
+    index = data.ids(count, words)
+    return Problem(lambda table: bag(index, table, offsets, mode=mode), [data.leaf(words, columns)])
+
+
 def _embedding(words: int, columns: int, count: int, data: Data) -> Problem:
     embedding = importlib.import_module("torch.nn.functional").embedding
     index = data.ids(count, words)
@@ -383,6 +393,11 @@ def _rows() -> Iterator[Row]:
     yield _of_rows("gather of rows", _gather)
     whole, tiny = partial(_embedding, 50_000, 256, 200_000), partial(_embedding, 8, 4, 16)
     yield Row("embedding 50,000 x 256, 200,000 ids", whole, tiny, "embedding")
+    for mode in ("sum", "mean", "max"):
+        whole, tiny = partial(_bags, mode, 50_000, 128, 200_000), partial(_bags, mode, 8, 4, 16)
+        # PyTorch's deterministic flag refuses the gradient of maxima.
+        host = "embedding_bag" if mode == "sum" else ""
+        yield Row(f"embedding_bag {mode} 50,000 x 128, 200,000 ids", whole, tiny, host)
     for reduce in ("sum", "max"):
         yield _of_rows(f"segment_reduce {reduce}", partial(_segment_reduce, reduce))
     for name in ("roi_align", "roi_pool"):

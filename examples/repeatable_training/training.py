@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the three programs share: their options, ten steps of SGD and a hash of the weights. No model is here."""
+"""What the programs share: their options, ten steps of SGD and a hash of the weights. No model is here."""
 
 from __future__ import annotations
 

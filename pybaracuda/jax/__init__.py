@@ -13,6 +13,7 @@ except ImportError as error:
     raise ImportError(f"pybaracuda.jax needs JAX: pip install 'pybaracuda[jax]' ({error})") from error
 
 from ._averages import adaptive_avg_pool, avg_pool
+from ._bags import embedding_bag
 from ._ctc import ctc_loss
 from ._deform import deform_conv2d, deform_im2col
 from ._handler import TARGET, TARGETS
@@ -56,6 +57,7 @@ __all__ = [
     "deform_conv2d",
     "deform_im2col",
     "dequantize_per_channel",
+    "embedding_bag",
     "fractional_max_pool",
     "gather_csr",
     "grid_sample",

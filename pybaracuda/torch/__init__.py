@@ -16,9 +16,10 @@ except ModuleNotFoundError as error:
     # By this module's name: `python -m pybaracuda.torch` then says it in one line, without a traceback.
     raise ModuleNotFoundError("pybaracuda.torch needs PyTorch, which is not installed", name=__name__) from None
 
-# The first seven enter their routes.
-from . import _ctc, _images, _interpolation, _losses, _pooling, _rows, _scans, geometric, scatter  # noqa: F401
+# The first eight enter their routes.
+from . import _bags, _ctc, _images, _interpolation, _losses, _pooling, _rows, _scans, geometric, scatter  # noqa: F401
 from ._bad_indices import check_indices
+from ._bag_functions import embedding_bag
 from ._compile import decompositions
 from ._ctc_function import ctc_loss
 from ._deform_function import deform_conv2d
@@ -64,6 +65,7 @@ __all__ = [
     "decompositions",
     "deform_conv2d",
     "dequantize_per_channel",
+    "embedding_bag",
     "gather_csr",
     "geometric",
     "grid_sample",

@@ -18,6 +18,7 @@ from ..segment import (
     segment_csr,
     segment_csr_backward,
     segment_max,
+    segment_mean,
     segment_min,
     segment_prod,
     segment_sum,
@@ -487,8 +488,6 @@ def _bincount(self: Any, weights: Any, minlength: int = 0) -> Any:
 def _embedding_refusal(
     grad_output: Any, indices: Any, num_weights: int, padding_idx: int, scale_grad_by_freq: bool
 ) -> str:
-    if scale_grad_by_freq:
-        return "scale_grad_by_freq=True"
     if indices.dtype not in _INDICES:
         return f"an index of {indices.dtype}"
     if not grad_output.numel() or not num_weights:
@@ -499,7 +498,7 @@ def _embedding_refusal(
 @route(
     "aten::embedding_dense_backward",
     _embedding_refusal,
-    "scale_grad_by_freq=False; float32, float64, float16, bfloat16",
+    "float32, float64, float16, bfloat16",
 )
 def _embedding_dense_backward(
     grad_output: Any, indices: Any, num_weights: int, padding_idx: int, scale_grad_by_freq: bool
@@ -508,7 +507,9 @@ def _embedding_dense_backward(
     note(ids, num_weights)
     if padding_idx >= 0:
         ids = torch.where(ids == padding_idx, -1, ids)
-    return segment_sum(grad_output.reshape(ids.shape[0], -1), ids, num_weights)
+    # A mean is what the sum is when it is divided by how many entries name a row.
+    reduce = segment_mean if scale_grad_by_freq else segment_sum
+    return reduce(grad_output.reshape(ids.shape[0], -1), ids, num_weights)
 
 
 def _offsets(lengths: Any, offsets: Any) -> Any:

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "ops/segment/math/arithmetic.h"
+#include "ops/segment/math/bags.h"
 #include "ops/segment/math/exponentials.h"
 #include "ops/segment/math/keys.h"
 #include "ops/segment/math/maps.h"

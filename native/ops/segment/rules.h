@@ -16,6 +16,9 @@ template <typename T> struct MaxWithArg { using Element = T; };
 template <typename T> struct MinWithArg { using Element = T; };
 template <typename T> struct Prod { using Element = T; };
 template <typename T> struct LogSumExp { using Element = T; };
+// The same of rows that lie in a table or belong to bags.
+template <typename T> struct BagSum { using Element = T; };
+template <typename T> struct BagMax { using Element = T; };
 
 // One result a row, which depends on all rows of its segment.
 template <typename T> struct MaxGradient { using Element = T; };

@@ -88,6 +88,13 @@ inline void store_row_index(void* rows, bool wide, int64_t at, int64_t row) {
   }
 }
 
+// How rows are folded that are more than values: Terms of such a rule have fold(folding, part, kept), which does it,
+// and divisor(rows), what a segment's result takes for its number of rows.
+template <class Tag>
+struct Terms {
+  static constexpr bool kSome = false;
+};
+
 // One call of a rule that keeps something of a segment's rows.
 template <class Tag>
 struct Folding {
@@ -107,6 +114,7 @@ struct Folding {
   Parts<Fold> parts;
   Buffers<Tag> b{};
   List list{};
+  Terms<Tag> terms{};
 
   Folding(const Problem& p, void* workspace)
       : d(p.d),
@@ -138,6 +146,13 @@ struct Folding {
   }
 
   void fold(const RankBlock& part, Kept& kept) const {
+    if constexpr (Terms<Tag>::kSome) {
+      terms.fold(*this, part, kept);
+    } else {
+      fold_rows(part, kept);
+    }
+  }
+  void fold_rows(const RankBlock& part, Kept& kept) const {
     const int32_t last = list.n - 1;
     for (int32_t rank = part.begin; rank < part.end; ++rank) {
       fetch_row(x(rank + kRowsAhead < last ? rank + kRowsAhead : last, part.column), part.count);
@@ -156,7 +171,8 @@ struct Folding {
   void finish_segment(int32_t key, const RankBlock& part, const Kept& kept) const {
     const int64_t at = key * d + part.column;
     T* __restrict__ output = b.result + at;
-    const int32_t rows = list.length(key);
+    int32_t rows = list.length(key);
+    if constexpr (Terms<Tag>::kSome) rows = terms.divisor(rows);
     for (int32_t k = 0; k < part.count; ++k) output[k] = Fold::output(kept.first[k], kept.second[k], rows);
     if constexpr (std::is_same_v<typename Fold::Second, int32_t>) {
       if (b.result_arg == nullptr) return;
@@ -269,6 +285,9 @@ struct Folding {
               reinterpret_cast<uintptr_t>(b.result) % kCacheLine == 0;
     list = b.wide_index ? sorter.order(static_cast<const int64_t*>(b.index), parts.piece_bits)
                         : sorter.order(static_cast<const int32_t*>(b.index), parts.piece_bits);
+    return fold_list();
+  }
+  Status fold_list() const {
     const Folding& self = *this;
     const auto task = [&self](auto member) {
       return [&self, member](int64_t at, int64_t first, int64_t end) { (self.*member)(at, first, end); };

@@ -46,6 +46,14 @@ class RowSorter {
 
   int64_t rows() const { return n_; }
 
+  // The rows in the order of key_at(row), for ids in any order.
+  template <class KeyAt>
+  List order_by(KeyAt key_at, int32_t piece_bits) const {
+    const Record* records = sort_records([=](int64_t i) { return Record{key_at(i), static_cast<int32_t>(i)}; });
+    find_begins(begins_, [=](int64_t rank) { return records[rank].key; });
+    return {{static_cast<int32_t>(n_), num_segments_, piece_bits}, records, begins_};
+  }
+
   template <typename I>
   List order(const I* index, int32_t piece_bits) const {
     const int32_t n = static_cast<int32_t>(n_), num_segments = num_segments_;
@@ -118,9 +126,12 @@ class RowSorter {
   template <typename I>
   const Record* sort(const I* ids) const {
     const int32_t num_segments = num_segments_;
-    const auto record = [=](int64_t i) {
+    return sort_records([=](int64_t i) {
       return Record{key_of(unsigned_id(ids[i]), num_segments), static_cast<int32_t>(i)};
-    };
+    });
+  }
+  template <class RecordAt>
+  const Record* sort_records(RecordAt record) const {
     sort_digit({0, digit_bits_}, record, lists_[0]);
     for (int32_t pass = 1; pass < passes_; ++pass) {
       const Record* sorted = lists_[(pass - 1) % 2];

@@ -8,9 +8,38 @@
 namespace baracuda::segment {
 namespace {
 
+// What sums of bags and their gradients have besides: a divisor of each sum, and of gradients a factor and the columns
+// of each rank of the sorted list.
+enum class Divisor : int32_t { kOne, kSize, kCount };
+template <typename T>
+struct BagTerms {
+  Divisor divisor = Divisor::kOne;
+  const int32_t* sizes = nullptr;  // [num_segments], of 32 or 64 bits, below 2^31
+  int32_t wide_sizes = 0;
+  const Compute<T>* factors = nullptr;  // [n]; NULL: 1
+  const uint32_t* columns = nullptr;    // [n][column_words], a bit a column: those that take part; NULL: all
+  int32_t column_words = 0;
+
+  __device__ __forceinline__ int32_t divisor_of(int32_t key, int32_t count) const {
+    if (divisor == Divisor::kOne) return 1;
+    return divisor == Divisor::kCount ? count : sizes[static_cast<int64_t>(key) << wide_sizes];
+  }
+};
+struct NoTerms {};
+template <class Tag>
+struct TermsOf {
+  using type = NoTerms;
+  static constexpr bool kSome = false;
+};
+template <typename T>
+struct TermsOf<rule::BagSum<T>> {
+  using type = BagTerms<T>;
+  static constexpr bool kSome = true;
+};
+
 // What a segment becomes, by its rule.
 template <class Tag>
-struct Call {
+struct Call : TermsOf<Tag>::type {
   using Fold = Rule<Tag>;
   using T = typename Tag::Element;
   static constexpr bool kReduces = Fold::kKind == Kind::kReduce;
@@ -39,6 +68,7 @@ struct Call {
                                                  int32_t count) const {
     const int64_t at = static_cast<int64_t>(key) * d + column;
     Columns<T, V> values;
+    if constexpr (TermsOf<Tag>::kSome) count = this->divisor_of(key, count);
 #pragma unroll
     for (int k = 0; k < V; ++k) values.at[k] = Fold::output(state.first.at[k], state.second.at[k], count);
     store<V>(result + at, values);

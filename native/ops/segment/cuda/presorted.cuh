@@ -90,8 +90,8 @@ struct PresortedShape {
 
 // Calls visit(key, begin, end) for the pieces that a window of a piece's length is responsible for: of a segment of
 // several pieces the one that holds the window's first rank, and the last one if no window begins in it.
-template <class Visit>
-__device__ __forceinline__ void for_each_piece(const PresortedRows& list, int32_t window_begin, const Visit& visit) {
+template <class Ranks, class Visit>
+__device__ __forceinline__ void for_each_piece(const Ranks& list, int32_t window_begin, const Visit& visit) {
   const int32_t key = list.key(window_begin), rows = list.piece_rows();
   if (key == list.num_segments) return;
   const int32_t first = list.begin(key), end = list.end(key);

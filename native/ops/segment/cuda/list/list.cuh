@@ -89,7 +89,7 @@ Status enqueue_list(const Problem& p, const Buffers<Tag>& b, void* workspace, St
   const ListScratch<Tag> scratch(p, workspace, gate);
   List list;
   BARACUDA_RETURN_IF_FAILED(
-      scratch.sorter.enqueue(index_of(p, b), scratch.parts.piece_bits, stream, &list));
+      scratch.sorter.enqueue(FromIds{index_of(p, b)}, scratch.parts.piece_bits, stream, &list));
   // Wider accesses only as far as a row still fills half a warp, or all of it where rows are written, too.
   constexpr int32_t kLanes = reduces_list<Tag>() ? 16 : 32;
   return with_columns(p, b, p.d >= 4 * kLanes ? 4 : p.d >= 2 * kLanes ? 2 : 1, [&](auto columns) {

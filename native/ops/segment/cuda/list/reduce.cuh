@@ -22,7 +22,7 @@ constexpr bool kLoadsQuads = sizeof(typename Tag::Element) * V > 8;
 template <class Tag, int V>
 constexpr int kPieceRows = kLoadsQuads<Tag, V> ? 16 : 12;
 template <class Tag, int V>
-constexpr int kWindowRows = kLoadsQuads<Tag, V> ? 12 : 8;
+constexpr int kWindowRows = kLoadsQuads<Tag, V> && !TermsOf<Tag>::kSome ? 12 : 8;
 
 // Some consecutive records of the list. Where the list ends before, the rest are copies of its last record: so all can
 // be loaded without a condition, and nobody uses the copies.
@@ -58,8 +58,9 @@ struct Rows {
   Words<T, V> values[kCount] = {};
   int32_t rows[kHoldsRows ? kCount : 1];
 
-  __device__ __forceinline__ void load(const Call<Tag>& call, const Records<kCount>& records, int32_t count,
-                                       int32_t column) {
+  // `rank` is that of the first record.
+  __device__ __forceinline__ void load(const Call<Tag>& call, const Records<kCount>& records, int32_t,
+                                       int32_t count, int32_t column) {
     const T* x = call.x + column;
 #pragma unroll
     for (int u = 0; u < kCount; ++u) {
@@ -69,13 +70,54 @@ struct Rows {
     }
   }
   __device__ __forceinline__ int32_t row(int u) const { return kHoldsRows ? rows[kHoldsRows ? u : 0] : 0; }
+  __device__ __forceinline__ void fold(State<Rule<Tag>, V>& state, int u) const {
+    const Columns<T, V> values_of_row = bits_as<Columns<T, V>>(values[u]);
+    state.add(values_of_row, values_of_row, row(u), false);
+  }
+};
+
+// Rows of bags: each is read several times, and has a factor and columns that take part.
+template <typename T, int V, int kCount>
+struct Rows<rule::BagSum<T>, V, kCount> {
+  using Tag = rule::BagSum<T>;
+  Words<T, V> values[kCount] = {};
+  Compute<T> factors[kCount];
+  uint32_t columns[kCount] = {};
+
+  __device__ __forceinline__ void load(const Call<Tag>& call, const Records<kCount>& records, int32_t rank,
+                                       int32_t count, int32_t column) {
+    const T* x = call.x + column;
+#pragma unroll
+    for (int u = 0; u < kCount; ++u) {
+      columns[u] = u < count ? ~0u : 0;
+      if (call.columns != nullptr && u < count) {
+        columns[u] = call.columns[(int64_t{rank} + u) * call.column_words + (column >> 5)] >> (column & 31);
+      }
+    }
+#pragma unroll
+    for (int u = 0; u < kCount; ++u) {
+      factors[u] = Compute<T>(1);
+      if (call.factors != nullptr && u < count) factors[u] = call.factors[rank + u];
+      if ((columns[u] & ((1u << V) - 1)) != 0) values[u] = load_words<V>(x + call.place(records.at[u].row, 0));
+    }
+  }
+  __device__ __forceinline__ int32_t row(int) const { return 0; }
+  __device__ __forceinline__ void fold(State<Rule<Tag>, V>& state, int u) const {
+    const Columns<T, V> x = bits_as<Columns<T, V>>(values[u]);
+#pragma unroll
+    for (int k = 0; k < V; ++k) {
+      auto sum = state.first.at[k];
+      auto nothing = state.second.at[k];
+      Rule<Tag>::add(sum, nothing, x.at[k], factors[u], 0);
+      state.first.at[k] = choose((columns[u] >> k & 1) != 0, sum, state.first.at[k]);
+    }
+  }
 };
 
 // Folds a piece of one segment.
 template <class Tag, int V>
 __device__ __forceinline__ State<Rule<Tag>, V> fold_piece(const Call<Tag>& call, const List& list, int32_t begin,
                                                            int32_t end, int32_t column) {
-  using T = typename Tag::Element;
   constexpr int kCount = kPieceRows<Tag, V>;
   Records<kCount> records;
   records.load(list, begin);
@@ -84,14 +126,13 @@ __device__ __forceinline__ State<Rule<Tag>, V> fold_piece(const Call<Tag>& call,
   Rows<Tag, V, kCount> rows;
 #pragma unroll 1
   for (int32_t batch = begin; batch < end; batch += kCount) {
-    rows.load(call, records, end - batch, column);
+    rows.load(call, records, batch, end - batch, column);
     const int32_t next = batch + kCount;
     records.load(list, next < list.n ? next : list.n - 1);
 #pragma unroll
     for (int u = 0; u < kCount; ++u) {
       if (batch + u >= end) break;
-      const Columns<T, V> row = bits_as<Columns<T, V>>(rows.values[u]);
-      state.add(row, row, rows.row(u), false);
+      rows.fold(state, u);
     }
   }
   return state;
@@ -101,7 +142,6 @@ __device__ __forceinline__ State<Rule<Tag>, V> fold_piece(const Call<Tag>& call,
 template <class Tag, int V>
 __device__ __forceinline__ void reduce_segments(const Call<Tag>& call, const List& list, int32_t first, int32_t end,
                                                 int32_t column) {
-  using T = typename Tag::Element;
   constexpr int kCount = kWindowRows<Tag, V>;
   Records<kCount> records;
   records.load(list, first);
@@ -109,7 +149,7 @@ __device__ __forceinline__ void reduce_segments(const Call<Tag>& call, const Lis
   State<Rule<Tag>, V> state;
   state.none(records.at[0].row);
   Rows<Tag, V, kCount> rows;
-  rows.load(call, records, end - first, column);
+  rows.load(call, records, first, end - first, column);
   uint32_t ends = records.changes();
   int32_t last_key = records.at[kCount - 1].key;
   records.load(list, first + kCount < list.n ? first + kCount : list.n - 1);
@@ -122,8 +162,7 @@ __device__ __forceinline__ void reduce_segments(const Call<Tag>& call, const Lis
     const int32_t next_row = records.at[0].row;
 #pragma unroll
     for (int u = 0; u < kCount; ++u) {
-      const Columns<T, V> row = bits_as<Columns<T, V>>(rows.values[u]);
-      state.add(row, row, rows.row(u), false);
+      rows.fold(state, u);
       if ((ends >> u & 1) == 0) continue;
       const int32_t next = batch + u + 1;
       call.template finish_segment<V>(key, column, state, next - first);
@@ -132,7 +171,7 @@ __device__ __forceinline__ void reduce_segments(const Call<Tag>& call, const Lis
       state.none(u + 1 < kCount ? rows.row(u + 1) : next_row);
     }
     if (left <= kCount) return;
-    rows.load(call, records, left - kCount, column);
+    rows.load(call, records, batch + kCount, left - kCount, column);
     ends = records.changes();
     last_key = records.at[kCount - 1].key;
     const int32_t after = batch + 2 * kCount;

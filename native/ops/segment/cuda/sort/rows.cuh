@@ -42,8 +42,9 @@ class RowSorter {
     states_ = workspace_array<uint32_t>(workspace, layout.reserve<uint32_t>(passes_ * (tiles << digit_bits_)));
   }
 
-  // Rows without a segment come last.
-  Status enqueue(const Index& index, int32_t piece_bits, Stream stream, List* list) const {
+  // Rows without a segment come last. `source` has the rows and their keys.
+  template <class Source>
+  Status enqueue(const Source& source, int32_t piece_bits, Stream stream, List* list) const {
     *list = {{n_, num_segments_, piece_bits}, lists_[0], begins_};
     // By a kernel, not by a memset: the next kernel may be launched early.
     if (n_ == 0) {
@@ -51,7 +52,7 @@ class RowSorter {
                            blocks_for(int64_t{num_segments_} + 2, kKeyThreads), kKeyThreads, 0, stream,
                            ListKeys{lists_[0]}, n_, num_segments_, begins_, gate_);
     }
-    return few() ? enqueue_few(index, stream, &list->records) : enqueue_many(index, stream, &list->records);
+    return few() ? enqueue_few(source, stream, &list->records) : enqueue_many(source, stream, &list->records);
   }
 
   uint32_t* zeros() const { return zeros_; }
@@ -59,20 +60,21 @@ class RowSorter {
  private:
   bool few() const { return n_ <= kFewRows; }
 
-  Status enqueue_many(const Index& ids, Stream stream, const Record** records) const {
+  template <class Source>
+  Status enqueue_many(const Source& rows, Stream stream, const Record** records) const {
     DeviceTraits device{};
     BARACUDA_RETURN_IF_FAILED(device_traits(&device));
     const bool fits = SortTables<kMostItems>::kBytes <= static_cast<size_t>(device.shared_bytes);
     switch (fits || items_ <= kItemsAnywhere ? items_ : kItemsAnywhere) {
-      case 2: return enqueue_tiles<2>(ids, device, stream, records);
-      case 4: return enqueue_tiles<4>(ids, device, stream, records);
-      case 8: return enqueue_tiles<8>(ids, device, stream, records);
-      default: return enqueue_tiles<16>(ids, device, stream, records);
+      case 2: return enqueue_tiles<2>(rows, device, stream, records);
+      case 4: return enqueue_tiles<4>(rows, device, stream, records);
+      case 8: return enqueue_tiles<8>(rows, device, stream, records);
+      default: return enqueue_tiles<16>(rows, device, stream, records);
     }
   }
 
-  template <int kItems>
-  Status enqueue_tiles(const Index& ids, const DeviceTraits& device, Stream stream, const Record** records) const {
+  template <int kItems, class Source>
+  Status enqueue_tiles(const Source& rows, const DeviceTraits& device, Stream stream, const Record** records) const {
     uint32_t* totals = counters_ + passes_;
     BARACUDA_RETURN_IF_FAILED(
         enqueue_zeros(zeros_, (zero_count_ + passes_ + (int64_t{passes_} << digit_bits_)) * sizeof(uint32_t), stream));
@@ -81,15 +83,15 @@ class RowSorter {
     const uint32_t rounds = tiles / (static_cast<uint32_t>(device.multiprocessors) * kCountBlocks) + 1;
     const int64_t state_count = int64_t{tiles} << digit_bits_;  // of one pass
     // Reserved arrays are whole quads.
-    BARACUDA_RETURN_IF_FAILED(launch_kernel("segment sort count kernel", count_digits<kItems>,
-                                            blocks_for(tiles, rounds), kSortThreads, 0, stream, FromIds{ids}, n_,
+    BARACUDA_RETURN_IF_FAILED(launch_kernel("segment sort count kernel", (count_digits<kItems, Source>),
+                                            blocks_for(tiles, rounds), kSortThreads, 0, stream, rows, n_,
                                             digit_bits_, passes_, totals, reinterpret_cast<uint4*>(states_),
                                             groups_of<int64_t>(passes_ * state_count, 4), gate_));
     for (int32_t pass = 0; pass < passes_; ++pass) {
       const uint32_t* mine = totals + (static_cast<size_t>(pass) << digit_bits_);
       const LookBack published{counters_ + pass, states_ + pass * state_count};
       BARACUDA_RETURN_IF_FAILED(
-          pass == 0 ? enqueue_pass<kItems>(pass, FromIds{ids}, mine, published, stream)
+          pass == 0 ? enqueue_pass<kItems>(pass, rows, mine, published, stream)
                     : enqueue_pass<kItems>(pass, FromList{lists_[(pass - 1) % 2]}, mine, published, stream));
     }
     *records = lists_[(passes_ - 1) % 2];
@@ -107,12 +109,13 @@ class RowSorter {
                         lists_[pass % 2], gate_);
   }
 
-  Status enqueue_few(const Index& ids, Stream stream, const Record** records) const {
+  template <class Source>
+  Status enqueue_few(const Source& rows, Stream stream, const Record** records) const {
     const int32_t passes = groups_of(key_bits_, kFewDigitBits), bits = groups_of(key_bits_, passes);
     int32_t* begins = passes == 1 ? begins_ : nullptr;
     for (int32_t pass = 0; pass < passes; ++pass) {
       const Digit digit{pass * bits, bits};
-      BARACUDA_RETURN_IF_FAILED(pass == 0 ? enqueue_few_pass(pass, digit, FromIds{ids}, begins, stream)
+      BARACUDA_RETURN_IF_FAILED(pass == 0 ? enqueue_few_pass(pass, digit, rows, begins, stream)
                                           : enqueue_few_pass(pass, digit, FromList{lists_[(pass - 1) % 2]}, begins,
                                                              stream));
     }

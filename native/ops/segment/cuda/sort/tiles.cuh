@@ -27,9 +27,9 @@ struct LookBack {
 };
 
 // totals[pass][digit], which holds zeros; also clears what the passes publish in, `state_quads` times 16 bytes.
-template <int kItems>
+template <int kItems, class Source>
 __global__ void __launch_bounds__(kSortThreads)
-    count_digits(FromIds source, int32_t n, int32_t digit_bits, int32_t passes, uint32_t* totals, uint4* states,
+    count_digits(Source source, int32_t n, int32_t digit_bits, int32_t passes, uint32_t* totals, uint4* states,
                  int64_t state_quads, Gate gate) {
   let_kernel_after_start();
   if (gate.is_closed()) return;
@@ -43,7 +43,7 @@ __global__ void __launch_bounds__(kSortThreads)
   for (int64_t begin = blockIdx.x * kTile; begin < n; begin += gridDim.x * kTile) {
     if (n - begin >= kTile) {
       int32_t keys[kItems];
-      source.read_keys<kSortThreads>(begin + threadIdx.x, keys);
+      source.template read_keys<kSortThreads>(begin + threadIdx.x, keys);
 #pragma unroll 1
       for (int32_t pass = 0; pass < passes; ++pass) {
         const Digit digit{pass * digit_bits, digit_bits};

@@ -329,8 +329,7 @@ _OPTIONS = Options(
     "The reduction of segment_ex, what names its segments, and what a segment without rows is.",
 )
 
-ORDER = 50
-OPERATORS: tuple[Operator, ...] = (
+REDUCTIONS: tuple[Operator, ...] = (
     *(row.of(form) for form in _FORMS for row in _ROWS),
     Operator(
         name="segment_gather",

@@ -1,0 +1,32 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Problems of histograms, drawn; nothing about another family."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from tools.fuzzing.abi import Symbol
+from tools.fuzzing.call import Values
+from tools.fuzzing.drawer import Drawer
+from tools.fuzzing.family import Family
+
+_BOUNDS = (0.0, 0.0, -1.0, 1.0, 0.5, -0.25, 3.7, 1e-42, 7.0, -1e4)
+
+
+def _values(draw: Drawer, symbol: Symbol, large: bool) -> Values:
+    """Few elements, or more than a block's; bins that fit a block's shared memory or not."""
+    numel = draw.size(150_000 if large else 300)
+    bins = 1 + draw.below(30_000 if large and draw.one_in(2) else 200)
+    low, high = draw.choice(_BOUNDS), draw.choice(_BOUNDS)
+    if high < low and not draw.one_in(20):
+        low, high = high, low
+    return {"numel": numel, "bins": bins, "min": low, "max": high}
+
+
+def _faults(symbol: Symbol, values: Mapping[str, Any]) -> set[str]:
+    """A range goes upwards."""
+    return {"max"} if values["max"] < values["min"] else set()
+
+
+FAMILY = Family(("histc",), _values, faults=_faults)

@@ -23,7 +23,7 @@ class HistcDescriptor(Descriptor):
 
     Parameters
     ----------
-    numel, bins : int
+    num_elements, bins : int
         Elements, and bins.
     min, max : float
         The range; one number twice for that of the data.
@@ -36,7 +36,7 @@ class HistcDescriptor(Descriptor):
         If a field has the wrong type.
     """
 
-    numel: int
+    num_elements: int
     bins: int
     min: float = 0.0
     max: float = 0.0
@@ -46,7 +46,7 @@ class HistcDescriptor(Descriptor):
 
 
 class HistcPlan(Plan):
-    """Tensors ``input`` [numel] and ``output`` [bins]."""
+    """Tensors ``input`` [num_elements] and ``output`` [bins]."""
 
     __slots__ = ()
     sums = False
@@ -57,6 +57,8 @@ class HistcPlan(Plan):
 @lru_cache(maxsize=MOST_COMBINATIONS)
 def prepare(device: int, shape: tuple[int, ...], dtype: str, bins: int, low: float, high: float) -> Prepared:
     element = _call.element_of("input", dtype)
+    if bins < 1:
+        raise ValueError(f"bins is {bins}; wanted at least 1")
     kernel = _call.kernel_for(HistcDescriptor(prod(shape), bins, low, high, element), device)
     return Prepared(kernel, [Output((bins,), element, element)])
 
@@ -89,7 +91,7 @@ def histc(
     ------
     TypeError
         If the input is no array or has another dtype.
-    InvalidProblemError
+    ValueError, InvalidProblemError
         If there is no bin, `max` is less than `min`, or the range is not finite.
 
     Notes
@@ -102,6 +104,6 @@ def histc(
     May be called from any number of threads.
     """
     first = read("input", input, stream)
-    low, high = _call.number("min", min), _call.number("max", max)
-    prepared = prepare(first.device, first.shape, first.dtype, _call.whole("bins", bins), low, high)
+    count, low, high = _call.whole("bins", bins), _call.number("min", min), _call.number("max", max)
+    prepared = prepare(first.device, first.shape, first.dtype, count, low, high)
     return prepared.launch((first,), (out,), stream)[0]

@@ -273,9 +273,7 @@ def kthvalue(
     return _select("kthvalue", input, dim, keepdim, out, stream, _call.whole("k", k))
 
 
-def median(
-    input: Any, dim: int = -1, keepdim: bool = False, *, out: Any = None, stream: Any = None
-) -> tuple[Any, Any]:
+def median(input: Any, dim: int = -1, keepdim: bool = False, *, out: Any = None, stream: Any = None) -> tuple[Any, Any]:
     """Find the median of each row along an axis, and where it is, as ``torch.median`` with an axis does.
 
     Parameters

@@ -16,8 +16,19 @@ except ModuleNotFoundError as error:
     # By this module's name: `python -m pybaracuda.torch` then says it in one line, without a traceback.
     raise ModuleNotFoundError("pybaracuda.torch needs PyTorch, which is not installed", name=__name__) from None
 
-# The first seven enter their routes.
-from . import _ctc, _images, _interpolation, _losses, _pooling, _rows, _scans, geometric, scatter  # noqa: F401
+# The first eight enter their routes.
+from . import (  # noqa: F401
+    _ctc,
+    _images,
+    _interpolation,
+    _losses,
+    _order,
+    _pooling,
+    _rows,
+    _scans,
+    geometric,
+    scatter,
+)
 from ._bad_indices import check_indices
 from ._compile import decompositions
 from ._ctc_function import ctc_loss
@@ -29,6 +40,7 @@ from ._interpolate_function import interpolate
 from ._levels_function import roi_align_levels
 from ._loss_functions import cross_entropy, nll_loss
 from ._nms_functions import batched_nms, nms
+from ._order_functions import histc, kthvalue, median, mode, nanmedian
 from ._pad_function import pad
 from ._ps_roi_functions import ps_roi_align, ps_roi_pool
 from ._quantize_function import dequantize_per_channel
@@ -56,20 +68,25 @@ __all__ = [
     "batched_nms",
     "check_indices",
     "cross_entropy",
+    "ctc_loss",
     "cummax",
     "cummin",
     "cumprod",
     "cumsum",
-    "ctc_loss",
     "decompositions",
     "deform_conv2d",
     "dequantize_per_channel",
     "gather_csr",
     "geometric",
     "grid_sample",
+    "histc",
     "install",
     "interpolate",
+    "kthvalue",
     "logcumsumexp",
+    "median",
+    "mode",
+    "nanmedian",
     "nll_loss",
     "nms",
     "operators",

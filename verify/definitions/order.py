@@ -70,7 +70,7 @@ def mode(input: Any) -> tuple[Array, Array]:
 
 
 def value_selecting_reduction_backward(grad_output: Any, indices: Any, length: int) -> Array:
-    """Zeros, and at each row's index its gradient, whose bits are moved; others than indices of the row name nothing."""
+    """Zeros, and at each row's index its gradient, whose bits are moved; an index outside of its row names nothing."""
     gradient, named = np.asarray(grad_output), np.asarray(indices)
     found = np.zeros((gradient.shape[0], length, gradient.shape[1]), gradient.dtype)
     for outer, inner in zip(*np.nonzero((named >= 0) & (named < length)), strict=True):

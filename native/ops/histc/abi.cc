@@ -11,7 +11,7 @@ struct Histc {
   using Arguments = HistcArguments;
   using Problem = histc::Problem;
   static Status make_problem(const Arguments& a, Problem* problem) {
-    return histc::make_problem({a.numel, a.bins, a.min, a.max}, sizeof(T), sizeof(T) == 8, problem);
+    return histc::make_problem({a.num_elements, a.bins, a.min, a.max}, sizeof(T), sizeof(T) == 8, problem);
   }
   static Operands operands(const Problem& p, const Arguments& a) {
     return {{{"input", a.input, p.numel, sizeof(T), false}, {"output", a.output, p.bins, sizeof(T), true}}, 2};

@@ -24,8 +24,8 @@ bool reaches(double min, double max, int64_t bins) {
 }  // namespace
 
 Status make_problem(const Scalars& scalars, int64_t element_bytes, bool is_wide, Problem* problem) {
-  BARACUDA_RETURN_IF_FAILED(check_extent("numel", scalars.numel));
-  BARACUDA_RETURN_IF_FAILED(check_range("bins", scalars.bins, 1, INT64_MAX));
+  BARACUDA_RETURN_IF_FAILED(check_extent("num_elements", scalars.numel));
+  BARACUDA_RETURN_IF_FAILED(check_extent("bins", scalars.bins));
   BARACUDA_RETURN_IF_FAILED(check_finite("min", scalars.min));
   BARACUDA_RETURN_IF_FAILED(check_finite("max", scalars.max));
   if (scalars.max < scalars.min) {
@@ -33,18 +33,16 @@ Status make_problem(const Scalars& scalars, int64_t element_bytes, bool is_wide,
   }
 
   Problem p{};
-  int64_t counts = 0;
-  BARACUDA_RETURN_IF_FAILED(check_count("input", CheckedCount(element_bytes).times(scalars.numel), &p.numel));
-  // A count has 8 bytes before it is rounded.
-  BARACUDA_RETURN_IF_FAILED(check_count("output", CheckedCount(sizeof(int64_t)).times(scalars.bins), &counts));
-  p.bins = counts;
   p.min = is_wide ? scalars.min : static_cast<double>(static_cast<float>(scalars.min));
   p.max = is_wide ? scalars.max : static_cast<double>(static_cast<float>(scalars.max));
   p.has_datas_range = p.min == p.max;
-  if (!(is_wide ? reaches<double>(p.min, p.max, p.bins) : reaches<float>(p.min, p.max, p.bins))) {
+  if (!(is_wide ? reaches<double>(p.min, p.max, scalars.bins) : reaches<float>(p.min, p.max, scalars.bins))) {
     return fail(Status::kInvalidProblem, "max is %g, min is %g; wanted a range of which bins times are finite",
                 scalars.max, scalars.min);
   }
+  BARACUDA_RETURN_IF_FAILED(check_count("input", CheckedCount(element_bytes).times(scalars.numel), &p.numel));
+  // A count has 8 bytes before it is rounded.
+  BARACUDA_RETURN_IF_FAILED(check_count("output", CheckedCount(sizeof(int64_t)).times(scalars.bins), &p.bins));
   *problem = p;
   return Status::kOk;
 }

@@ -10,8 +10,8 @@ template <typename T, class Block, class Buffers>
 struct Reduction {
   using Arguments = Block;
   using Problem = order::Problem;
-  static Status make_rows(const Arguments& a, Problem* problem) {
-    return order::make_problem(a.outer, a.length, a.inner, 1, sizeof(T), "input", problem);
+  static Status make_rows(const Scalars& scalars, Problem* problem) {
+    return order::make_problem(scalars, sizeof(T), "input", problem);
   }
   static Operands operands(const Problem& p, const Arguments& a) {
     return {{{"input", a.input, p.numel, sizeof(T), false},
@@ -28,16 +28,16 @@ struct Reduction {
 template <typename T, typename I>
 struct Kthvalue : Reduction<T, KthvalueArguments, SelectionBuffers<T>> {
   static Status make_problem(const KthvalueArguments& a, Problem* problem) {
-    BARACUDA_RETURN_IF_FAILED(Kthvalue::make_rows(a, problem));
+    BARACUDA_RETURN_IF_FAILED(Kthvalue::make_rows({a.outer, a.length, a.inner, a.k}, problem));
     problem->choice = Choice::kKth;
-    return set_rank(a.k, problem);
+    return Status::kOk;
   }
 };
 
 template <typename T, Choice kChoice>
 struct MedianOf : Reduction<T, MedianArguments, SelectionBuffers<T>> {
   static Status make_problem(const MedianArguments& a, Problem* problem) {
-    BARACUDA_RETURN_IF_FAILED(MedianOf::make_rows(a, problem));
+    BARACUDA_RETURN_IF_FAILED(MedianOf::make_rows({a.outer, a.length, a.inner}, problem));
     problem->choice = kChoice;
     return Status::kOk;
   }
@@ -50,8 +50,8 @@ struct Nanmedian : MedianOf<T, Choice::kNanmedian> {};
 template <typename T, typename I>
 struct Mode : Reduction<T, MedianArguments, ModeBuffers<T>> {
   static Status make_problem(const MedianArguments& a, Problem* problem) {
-    BARACUDA_RETURN_IF_FAILED(Mode::make_rows(a, problem));
-    return check_mode(*problem);
+    // 32 bits count the elements of a row.
+    return Mode::make_rows({a.outer, a.length, a.inner, 1, 1, UINT32_MAX}, problem);
   }
 };
 
@@ -60,7 +60,7 @@ struct ValueSelectingReductionBackward {
   using Arguments = ValueSelectingReductionBackwardArguments;
   using Problem = order::Problem;
   static Status make_problem(const Arguments& a, Problem* problem) {
-    return order::make_problem(a.outer, a.length, a.inner, 0, sizeof(T), "grad_input", problem);
+    return order::make_problem({a.outer, a.length, a.inner, 1, 0}, sizeof(T), "grad_input", problem);
   }
   static Operands operands(const Problem& p, const Arguments& a) {
     return {{{"grad_output", a.grad_output, p.rows, sizeof(T), false},

@@ -6,29 +6,21 @@
 
 namespace baracuda::order {
 
-Status make_problem(int64_t outer, int64_t length, int64_t inner, int64_t least_length, int64_t element_bytes,
-                    const char* widest, Problem* problem) {
-  BARACUDA_RETURN_IF_FAILED(check_extent("outer", outer));
-  BARACUDA_RETURN_IF_FAILED(check_range("length", length, least_length, INT64_MAX));
-  BARACUDA_RETURN_IF_FAILED(check_extent("inner", inner));
+Status make_problem(const Scalars& scalars, int64_t element_bytes, const char* widest, Problem* problem) {
+  BARACUDA_RETURN_IF_FAILED(check_extent("outer", scalars.outer));
+  BARACUDA_RETURN_IF_FAILED(check_range("length", scalars.length, scalars.least_length, scalars.most_length));
+  BARACUDA_RETURN_IF_FAILED(check_extent("inner", scalars.inner));
+  // A row without elements has no rank that could be wrong.
+  if (scalars.length > 0) BARACUDA_RETURN_IF_FAILED(check_range("k", scalars.k, 1, scalars.length));
 
   Problem p{};
-  p.outer = outer, p.length = length, p.inner = inner;
+  p.outer = scalars.outer, p.length = scalars.length, p.inner = scalars.inner;
+  p.rank = scalars.k - 1;
   BARACUDA_RETURN_IF_FAILED(
-      check_count(widest, CheckedCount(element_bytes).times(outer).times(length).times(inner), &p.numel));
-  BARACUDA_RETURN_IF_FAILED(check_count("indices", CheckedCount(sizeof(int64_t)).times(outer).times(inner), &p.rows));
+      check_count(widest, CheckedCount(element_bytes).times(p.outer).times(p.length).times(p.inner), &p.numel));
+  BARACUDA_RETURN_IF_FAILED(check_count("indices", CheckedCount(sizeof(int64_t)).times(p.outer).times(p.inner), &p.rows));
   *problem = p;
   return Status::kOk;
-}
-
-Status set_rank(int64_t k, Problem* problem) {
-  BARACUDA_RETURN_IF_FAILED(check_range("k", k, 1, problem->length));
-  problem->rank = k - 1;
-  return Status::kOk;
-}
-
-Status check_mode(const Problem& problem) {
-  return check_range("length", problem.length, 1, UINT32_MAX);
 }
 
 }  // namespace baracuda::order

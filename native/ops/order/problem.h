@@ -20,14 +20,14 @@ struct Problem {
   int64_t numel;
 };
 
+// The scalars by the names of the C arguments, and between what a row's length must be.
+struct Scalars {
+  int64_t outer, length, inner;
+  int64_t k = 1;  // counted from 1
+  int64_t least_length = 1, most_length = INT64_MAX;
+};
+
 // Checks in the project's fixed order. `element_bytes` are those of the tensor of rows, which texts call `widest`.
-Status make_problem(int64_t outer, int64_t length, int64_t inner, int64_t least_length, int64_t element_bytes,
-                    const char* widest, Problem* problem);
-
-// The rank of a problem that has one, counted from 1.
-Status set_rank(int64_t k, Problem* problem);
-
-// Rows of which 32 bits count the elements.
-Status check_mode(const Problem& problem);
+Status make_problem(const Scalars& scalars, int64_t element_bytes, const char* widest, Problem* problem);
 
 }  // namespace baracuda::order

@@ -9,7 +9,7 @@ from ..problem import TENTH, Family, Problem
 
 
 def _values(numel: int, bins: int, low: float = 0.0, high: float = 0.0) -> Values:
-    return {"numel": numel, "bins": bins, "min": low, "max": high}
+    return {"num_elements": numel, "bins": bins, "min": low, "max": high}
 
 
 FAMILY = Family({"histc": [

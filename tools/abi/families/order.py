@@ -36,9 +36,9 @@ _SELECTION_SCRATCH = (
 )
 _MODE_SCRATCH = (
     "On CUDA for every row of more than 5000 elements (f64, i64: 3400), and for one of them at the least, 12 bytes for "
-    "each of its elements (f64, i64: 18), and 96 besides; for no more rows at once than have 2^25 elements. On the CPU "
-    "at most 192 KiB, and for rows of more than 16384 elements (f64, i64: 8192) 8 bytes for each element (f64, i64: 16) "
-    "of at most 16 rows."
+    "each of its elements (f64, i64: 18), and 96 besides; for no more rows at once than have 2^25 elements. On the "
+    "CPU at most 192 KiB, and for rows of more than 16384 elements (f64, i64: 8192) 8 bytes for each element (f64, "
+    "i64: 16) of at most 16 rows."
 )
 _DETERMINISM = BIT_STABLE + "Elements are compared and counted, and none is computed with."
 

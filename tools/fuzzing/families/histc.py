@@ -21,7 +21,7 @@ def _values(draw: Drawer, symbol: Symbol, large: bool) -> Values:
     low, high = draw.choice(_BOUNDS), draw.choice(_BOUNDS)
     if high < low and not draw.one_in(20):
         low, high = high, low
-    return {"numel": numel, "bins": bins, "min": low, "max": high}
+    return {"num_elements": numel, "bins": bins, "min": low, "max": high}
 
 
 def _faults(symbol: Symbol, values: Mapping[str, Any]) -> set[str]:

@@ -2,7 +2,7 @@
 // Selection from rows on CUDA, and the gradient; the most frequent element has a file of its own.
 //
 //   path         calls                                    what happens
-//   short rows   at most 32 elements                      some lanes a row, bit by bit
+//   short rows   at most 32 elements                      some lanes a row, each compared with all
 //   rows         rows whose keys fit shared memory        a warp or a block a row, digit by digit
 //   long rows    all                                      a pass over all rows for each digit
 //

@@ -71,7 +71,7 @@ template <typename T>
 __device__ __forceinline__ void count_keys(const T* from, int64_t inner, int64_t first, int64_t end, int64_t step,
                                            const Table<Word<T>>& table, TableState& state) {
   uint32_t zeros = 0;
-  for_keys(from, inner, first, end, step, [&](int64_t, Word<T> key) {
+  for_keys<T, int64_t>(from, inner, first, end, step, [&](int64_t, Word<T> key) {
     if (key == 0) {
       ++zeros;
     } else if (is_counted<T>(key)) {

@@ -104,7 +104,7 @@ __global__ void __launch_bounds__(kModeThreads)
     // Without a count there are NaNs alone.
     const Word<T> best = state.most > 0 ? static_cast<Word<T>>(~state.best) : kLastKey<T>;
     int64_t lowest = p.length;
-    for_keys(b.input + begin_of(p, task.row), p.inner, task.begin + threadIdx.x, task.end, kModeThreads,
+    for_keys<T, int64_t>(b.input + begin_of(p, task.row), p.inner, task.begin + threadIdx.x, task.end, kModeThreads,
              [&](int64_t place, Word<T> key) {
                if (key == best && place < lowest) lowest = place;
              });

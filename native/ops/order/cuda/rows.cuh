@@ -27,11 +27,12 @@ __device__ __forceinline__ void meet() {
   }
 }
 
-// Calls use(place, key) for the elements from `first` on, `step` apart, before `end`.
-template <typename T, class Use>
-__device__ __forceinline__ void for_keys(const T* from, int64_t inner, int64_t first, int64_t end, int64_t step,
+// Calls use(place, key) for the elements from `first` on, `step` apart, before `end`, which Index numbers with room for
+// a few steps more.
+template <typename T, typename Index, class Use>
+__device__ __forceinline__ void for_keys(const T* from, int64_t inner, Index first, Index end, Index step,
                                          const Use& use) {
-  for (int64_t i = first; i < end; i += kAhead * step) {
+  for (Index i = first; i < end; i += kAhead * step) {
     T x[kAhead];
 #pragma unroll
     for (int j = 0; j < kAhead; ++j) {

@@ -37,7 +37,7 @@ __global__ void __launch_bounds__(kLongThreads)
     if (threadIdx.x == 0) nans_of_all = 0;
     __syncthreads();
     uint32_t nans = 0;
-    for_keys(b.input + begin_of(p, task.row), p.inner, task.begin + threadIdx.x, task.end, kLongThreads,
+    for_keys<T, int64_t>(b.input + begin_of(p, task.row), p.inner, task.begin + threadIdx.x, task.end, kLongThreads,
              [&](int64_t, W key) {
                const W upto = key >> shift;
                if (shift == kFirst || upto >> kDigitBits == prefix) atomicAdd(digits + (upto & (kDigits - 1)), 1u);
@@ -86,7 +86,7 @@ __global__ void __launch_bounds__(kLongThreads)
     const W prefix = static_cast<W>(state.prefix);
     const int shift = state.shift;
     int64_t lowest = p.length;
-    for_keys(b.input + begin_of(p, task.row), p.inner, task.begin + threadIdx.x, task.end, kLongThreads,
+    for_keys<T, int64_t>(b.input + begin_of(p, task.row), p.inner, task.begin + threadIdx.x, task.end, kLongThreads,
              [&](int64_t place, W key) {
                if (key >> shift == prefix && place < lowest) lowest = place;
              });

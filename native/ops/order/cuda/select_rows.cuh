@@ -23,18 +23,25 @@ struct alignas(16) RowCounts {
   uint32_t unused[3];
 };
 
-// By a whole warp: the digit of the key with a rank. The counts become 0.
-template <typename Count, class Store>
-__device__ __forceinline__ void choose_digit(Count* digits, uint64_t rank, const Store& use) {
-  constexpr int kOwn = kDigits / 32;
+// By a whole warp: calls use(digit, rank, count) in one lane, with the digit of the key with a rank, the key's rank among
+// those that have the digit, and how many have it. The counts, which begin at 16 bytes, become 0.
+template <typename Count, class Use>
+__device__ __forceinline__ void choose_digit(Count* digits, uint64_t rank, const Use& use) {
+  constexpr int kLanes = 16 / static_cast<int>(sizeof(Count)), kOwn = kDigits / 32;
+  struct alignas(16) Vector {
+    Count lanes[kLanes];
+  };
   const int lane = static_cast<int>(threadIdx.x % 32);
-  Count own[kOwn];
+  Vector* const mine = reinterpret_cast<Vector*>(digits + lane * kOwn);
+  Vector own[kOwn / kLanes];
   uint64_t sum = 0;
 #pragma unroll
   for (int j = 0; j < kOwn; ++j) {
-    own[j] = digits[lane * kOwn + j];
-    digits[lane * kOwn + j] = 0;
-    sum += own[j];
+    if (j % kLanes == 0) {
+      own[j / kLanes] = mine[j / kLanes];
+      mine[j / kLanes] = Vector{};
+    }
+    sum += own[j / kLanes].lanes[j % kLanes];
   }
   uint64_t upto = sum;
   for (int distance = 1; distance < 32; distance *= 2) {
@@ -45,8 +52,9 @@ __device__ __forceinline__ void choose_digit(Count* digits, uint64_t rank, const
   if (rank < before || rank >= upto) return;
 #pragma unroll
   for (int j = 0; j < kOwn; ++j) {
-    if (rank >= before && rank < before + own[j]) use(lane * kOwn + j, rank - before, own[j]);
-    before += own[j];
+    const Count count = own[j / kLanes].lanes[j % kLanes];
+    if (rank >= before && rank < before + count) use(lane * kOwn + j, rank - before, count);
+    before += count;
   }
 }
 
@@ -67,7 +75,7 @@ __global__ void __launch_bounds__(kThreads)
     meet<kGroup>();
     int shift = kKeyBits<T> - kDigitBits;
     uint32_t nans = 0;
-    for_keys(b.input + begin_of(p, row), p.inner, lane, length, kGroup, [&](int64_t place, W key) {
+    for_keys<T, uint32_t>(b.input + begin_of(p, row), p.inner, lane, length, kGroup, [&](uint32_t place, W key) {
       keys[place] = key;
       atomicAdd(counts.digits + (key >> (kKeyBits<T> - kDigitBits)), 1u);
       nans += kIsFloat<T> && key == kLastKey<T>;
@@ -105,29 +113,29 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// Rows of at most 32 elements, bit by bit.
+// Rows of at most 32 elements, of which each is compared with all.
 template <typename T>
 __global__ void __launch_bounds__(256)
     select_short_rows(const __grid_constant__ Problem p, const __grid_constant__ SelectionBuffers<T> b, int width,
                       int64_t padded_rows) {
+  using W = Word<T>;
   const ShortRows rows(width);
   const int64_t step = grid_threads() / width;
+  const int length = static_cast<int>(p.length), first = rows.lane - rows.place;
   for (int64_t row = rows.row(); row < padded_rows; row += step) {
-    const bool is_there = row < p.rows && rows.place < p.length;
-    const Word<T> key = is_there ? key_of(b.input[begin_of(p, row) + rows.place * p.inner]) : Word<T>{0};
-    int nans = 0;
+    const bool is_there = row < p.rows && rows.place < length;
+    const W key = is_there ? key_of(b.input[begin_of(p, row) + rows.place * p.inner]) : W{0};
+    int nans = 0, less = 0, equal = 0;
     if (counts_nans<T>(p)) nans = __popc(__ballot_sync(kFullWarp, is_there && key == kLastKey<T>) & rows.lanes);
-    int rank = static_cast<int>(rank_of(p, nans));
-    bool is_candidate = is_there;
-    for (int shift = kKeyBits<T> - 1; shift >= 0; --shift) {
-      const bool has_bit = (key >> shift & 1) != 0;
-      const int without = __popc(__ballot_sync(kFullWarp, is_candidate && !has_bit) & rows.lanes);
-      const bool wants_bit = rank >= without;
-      if (wants_bit) rank -= without;
-      is_candidate = is_candidate && has_bit == wants_bit;
+    for (int other = 0; other < length; ++other) {
+      const W others = __shfl_sync(kFullWarp, key, first + other);
+      less += others < key;
+      equal += others == key;
     }
-    const uint32_t equals = __ballot_sync(kFullWarp, is_candidate) & rows.lanes;
-    if (is_candidate && rows.lane == __ffs(static_cast<int>(equals)) - 1) store(p, b, row, rows.place);
+    const int rank = static_cast<int>(rank_of(p, nans));
+    const bool has_rank = is_there && rank >= less && rank < less + equal;
+    const uint32_t equals = __ballot_sync(kFullWarp, has_rank) & rows.lanes;
+    if (has_rank && rows.lane == __ffs(static_cast<int>(equals)) - 1) store(p, b, row, rows.place);
   }
 }
 

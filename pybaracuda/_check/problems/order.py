@@ -19,8 +19,8 @@ def _few(seed: int, count: int, token: str, values: Values) -> Array:
 
 
 def _any_integers(seed: int, count: int, token: str, values: Values) -> Array:
-    """Integers of a dtype's whole range."""
-    low, high = {"i32": (-(2**31), 2**31 - 1), "i64": (-(2**62), 2**62), "s8": (-128, 127), "u8": (0, 255)}[token]
+    """Integers of a dtype's whole range, or of an eighth of it."""
+    low, high = {"i32": (-(2**31), 2**31 - 1), "i64": (-(2**61), 2**61), "s8": (-128, 127), "u8": (0, 255)}[token]
     return encoded(integers(seed, count, low, high), token)
 
 

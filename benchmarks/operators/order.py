@@ -76,7 +76,9 @@ class Selection(Case):
 
         given = [rows(array) for array in inputs.values()]
         if self.name == _GRADIENT:
-            return [Part(0, rows, exact(definitions.value_selecting_reduction_backward(*given, self.length)))]
+            gradient, indices = given
+            expected = definitions.value_selecting_reduction_backward(gradient, indices, self.length)
+            return [Part(0, rows, exact(expected))]
         found = getattr(definitions, self.name)(*given, *self._rank)
         return [Part(number, rows, exact(each)) for number, each in enumerate(found)]
 

@@ -112,7 +112,8 @@ def _selecting(name: str) -> type[Differentiable]:
 
         @staticmethod
         def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-            _Selection.keep(ctx, *inputs, output)
+            input, dim, keepdim = inputs
+            _Selection.keep(ctx, input, dim, keepdim, output)
 
         @staticmethod
         def backward(ctx: Any, grad_output: Any, _: Any) -> Any:

@@ -68,7 +68,7 @@ RECORD = Record(
                 Empty("of-data-0", {"num_elements": 0, "min": 0.0, "max": 0.0}),
                 Empty("bins-0", {"bins": 0}),
             ),
-            overflows=({"num_elements": 2**63 - 1}, {"bins": 2**61}),
+            overflows=({"num_elements": 2**63 - 1}, {"bins": 2**62}),
             faults={
                 "reversed": ({"min": 1.0, "max": -1.0}, "max"),
                 "infinite-range": ({"min": -1.7e308, "max": 1.7e308}, "max"),

@@ -18,7 +18,8 @@ def histc(input: Any, bins: int, min: float = 0.0, max: float = 0.0) -> Array:
     """The counts, in int64."""
     given = np.asarray(input).ravel()
     wide = np.float64 if given.dtype == np.float64 else np.float32
-    values = in_float64(given).astype(wide)
+    with np.errstate(invalid="ignore"):
+        values = in_float64(given).astype(wide)
     one = wide(1)
     low, high = wide(min), wide(max)
     if low == high:

@@ -193,12 +193,12 @@ struct Call : DeviceRequest<Problem, Buffers<T>> {
     const Scratch scratch(this->p, this->workspace);
     BARACUDA_RETURN_IF_FAILED(enqueue_zeros_early(this->workspace, scratch.layout.bytes(), this->stream));
     if (this->p.has_datas_range && this->p.numel > 0) {
-      BARACUDA_RETURN_IF_FAILED(launch_early("range kernel", find_range<T>, blocks(), kThreads, 0, this->stream, this->p,
-                                             this->b, scratch.state, has_vectors()));
+      BARACUDA_RETURN_IF_FAILED(launch_early("range kernel", find_range<T>, blocks(), kThreads, 0, this->stream,
+                                             this->p, this->b, scratch.state, has_vectors()));
     }
     BARACUDA_RETURN_IF_FAILED(count(scratch));
-    return launch_early("rounding kernel", round_counts<T>, blocks_for(this->p.bins, 256), 256, 0, this->stream, this->p,
-                        this->b, scratch.counts);
+    return launch_early("rounding kernel", round_counts<T>, blocks_for(this->p.bins, 256), 256, 0, this->stream,
+                        this->p, this->b, scratch.counts);
   }
 };
 
@@ -206,10 +206,11 @@ template <typename T>
 struct BlocksPath {
   static const char* name() { return "blocks"; }
   const Call<T>& call;
-  bool can() const { return call.p.bins * static_cast<int64_t>(sizeof(uint32_t)) <= kSharedBytes; }
+  static constexpr int64_t kMostCounts = kSharedBytes / static_cast<int64_t>(sizeof(uint32_t));
+  bool can() const { return call.p.bins <= kMostCounts; }
   Status enqueue() const {
     uint32_t copies = 1;
-    while (copies < 32 && call.p.bins * 2 * copies * static_cast<int64_t>(sizeof(uint32_t)) <= kSharedBytes) copies *= 2;
+    while (copies < 32 && call.p.bins * 2 * copies <= kMostCounts) copies *= 2;
     return call.enqueue_around([&](const Scratch& scratch) {
       return launch_early("count kernel", count_in_blocks<T>, call.blocks(), kThreads,
                           static_cast<size_t>(call.p.bins) * copies * sizeof(uint32_t), call.stream, call.p, call.b,

@@ -41,8 +41,7 @@ Status make_problem(const Scalars& scalars, int64_t element_bytes, bool is_wide,
                 scalars.max, scalars.min);
   }
   BARACUDA_RETURN_IF_FAILED(check_count("input", CheckedCount(element_bytes).times(scalars.numel), &p.numel));
-  // A count has 8 bytes before it is rounded.
-  BARACUDA_RETURN_IF_FAILED(check_count("output", CheckedCount(sizeof(int64_t)).times(scalars.bins), &p.bins));
+  BARACUDA_RETURN_IF_FAILED(check_count("output", CheckedCount(element_bytes).times(scalars.bins), &p.bins));
   *problem = p;
   return Status::kOk;
 }

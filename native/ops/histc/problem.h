@@ -20,8 +20,8 @@ struct Scalars {
   double min, max;
 };
 
-// Checks in the project's fixed order. Elements have `element_bytes` and are computed with in float or, if `is_wide`, in
-// double.
+// Checks in the project's fixed order. Elements have `element_bytes` and are computed with in float, or in double if
+// `is_wide`.
 Status make_problem(const Scalars& scalars, int64_t element_bytes, bool is_wide, Problem* problem);
 
 }  // namespace baracuda::histc

@@ -18,7 +18,8 @@ Status make_problem(const Scalars& scalars, int64_t element_bytes, const char* w
   p.rank = scalars.k - 1;
   BARACUDA_RETURN_IF_FAILED(
       check_count(widest, CheckedCount(element_bytes).times(p.outer).times(p.length).times(p.inner), &p.numel));
-  BARACUDA_RETURN_IF_FAILED(check_count("indices", CheckedCount(sizeof(int64_t)).times(p.outer).times(p.inner), &p.rows));
+  BARACUDA_RETURN_IF_FAILED(
+      check_count("indices", CheckedCount(sizeof(int64_t)).times(p.outer).times(p.inner), &p.rows));
   *problem = p;
   return Status::kOk;
 }

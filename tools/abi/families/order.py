@@ -18,6 +18,12 @@ _GRADIENT_ROWS: tuple[Parameter, ...] = (
     Scalar("length", "i64", "elements of a row: along the axis", low=0),
     _ROWS[2],
 )
+# Which 32 bits count.
+_COUNTED_ROWS: tuple[Parameter, ...] = (
+    _ROWS[0],
+    Scalar("length", "i64", "elements of a row: along the axis", low=1, high=2**32 - 1),
+    _ROWS[2],
+)
 _INPUT = Tensor("input", "input", "T", _SHAPE, "rows, which are inner apart")
 _OUTPUTS: tuple[Parameter, ...] = (
     Tensor("output", "output", "T", _SELECTED, "the element of each row, whose bits are moved"),
@@ -44,13 +50,13 @@ _DETERMINISM = BIT_STABLE + "Elements are compared and counted, and none is comp
 
 
 def _selecting(
-    name: str, summary: str, bad_data: str, workspace: str, source: str, k: tuple[Parameter, ...] = ()
+    name: str, summary: str, bad_data: str, workspace: str, source: str, scalars: tuple[Parameter, ...] = _ROWS
 ) -> Operator:
     return Operator(
         name=name,
         family="order",
         summary=summary,
-        parameters=(*_ROWS, *k, _INPUT, *_OUTPUTS),
+        parameters=(*scalars, _INPUT, *_OUTPUTS),
         variants=_VARIANTS,
         empty=_EMPTY,
         bad_data=bad_data,
@@ -68,7 +74,7 @@ OPERATORS: tuple[Operator, ...] = (
         _NANS_LAST + _EQUALS,
         _SELECTION_SCRATCH,
         "torch.kthvalue (2.13), whose place among equals is another one.",
-        (Scalar("k", "i64", "which, counted from 1: at most length", low=1),),
+        (*_ROWS, Scalar("k", "i64", "which, counted from 1: at most length", low=1)),
     ),
     _selecting(
         "median",
@@ -86,11 +92,11 @@ OPERATORS: tuple[Operator, ...] = (
     ),
     _selecting(
         "mode",
-        "The most frequent element of each row, the smallest of several, and where it is. Rows have fewer than 2^32 "
-        "elements.",
+        "The most frequent element of each row, the smallest of several, and where it is.",
         "NaNs are equal to nothing: each is there once, and larger than every number. " + _EQUALS,
         _MODE_SCRATCH,
         "torch.mode (2.13), whose place among equals is another one.",
+        _COUNTED_ROWS,
     ),
     Operator(
         name="value_selecting_reduction_backward",

@@ -6,6 +6,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+
 from tools.fuzzing.abi import Symbol
 from tools.fuzzing.call import Values
 from tools.fuzzing.drawer import Drawer
@@ -24,9 +26,17 @@ def _values(draw: Drawer, symbol: Symbol, large: bool) -> Values:
     return {"num_elements": numel, "bins": bins, "min": low, "max": high}
 
 
+def _wide_of(symbol: Symbol) -> Any:
+    """What elements are computed with."""
+    return np.float64 if symbol.variant.types["T"] == "f64" else np.float32
+
+
 def _faults(symbol: Symbol, values: Mapping[str, Any]) -> set[str]:
-    """A range goes upwards."""
-    return {"max"} if values["max"] < values["min"] else set()
+    """A range goes upwards, and no step to a bin's number is infinite."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        low, high, bins = (_wide_of(symbol)(values[name]) for name in ("min", "max", "bins"))
+        is_finite = np.isfinite((high - low) * bins)
+    return set() if values["min"] <= values["max"] and is_finite else {"max"}
 
 
 FAMILY = Family(("histc",), _values, faults=_faults)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Counting the elements of a row in a table of keys: whichever slots keys come to, the same counts come out, and the most
-// frequent key follows from these.
+// Counting the elements of a row in a table of keys: whichever slots keys come to, the same counts come out, and the
+// most frequent key follows from these.
 #pragma once
 
 #include "core/cuda_shared.cuh"

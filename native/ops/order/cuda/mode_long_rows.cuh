@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The most frequent elements of rows whose keys do not fit shared memory: a part of a row is counted there, and its keys
-// and counts go to the row's table in the workspace.
+// The most frequent elements of rows whose keys do not fit shared memory: a part of a row is counted there, and its
+// keys and counts go to the row's table in the workspace.
 #pragma once
 
 #include "ops/order/cuda/mode.cuh"

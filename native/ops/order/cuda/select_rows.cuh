@@ -23,8 +23,8 @@ struct alignas(16) RowCounts {
   uint32_t unused[3];
 };
 
-// By a whole warp: calls use(digit, rank, count) in one lane, with the digit of the key with a rank, the key's rank among
-// those that have the digit, and how many have it. The counts, which begin at 16 bytes, become 0.
+// By a whole warp: calls use(digit, rank, count) in one lane, with the digit of the key with a rank, the key's rank
+// among those that have the digit, and how many have it. The counts, which begin at 16 bytes, become 0.
 template <typename Count, class Use>
 __device__ __forceinline__ void choose_digit(Count* digits, uint64_t rank, const Use& use) {
   constexpr int kLanes = 16 / static_cast<int>(sizeof(Count)), kOwn = kDigits / 32;

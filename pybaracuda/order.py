@@ -338,7 +338,7 @@ def nanmedian(
 
     Notes
     -----
-    As :func:`median`; a row of NaNs alone answers the first of them.
+    As :func:`median`; a row of NaNs alone answers the first of them. May be called from any number of threads.
     """
     return _select("nanmedian", input, dim, keepdim, out, stream)
 

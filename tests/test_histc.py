@@ -101,6 +101,14 @@ def test_numpy_counts_the_same(place: Place, rng: np.random.Generator) -> None:
     assert found.tolist() == np.histogram(x, 64, (-4.0, 4.0))[0].tolist()
 
 
+@pytest.mark.large
+def test_more_than_2_31_elements(place: Place) -> None:
+    x = np.zeros(2**31 + 9, DTYPES["bf16"])
+    x[-5:] = 1
+    assert run(place, x, 2, 0.0, 1.0).tolist() == [2.0**31, 5]
+    assert run(place, x, 2).tolist() == [2.0**31, 5]
+
+
 @pytest.mark.skipif(not available("torch"), reason="no torch")
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_pytorch_counts_the_same(dtype: Any, rng: np.random.Generator) -> None:

@@ -160,6 +160,26 @@ def test_the_gradient_is_the_adjoint(place: Place, rng: np.random.Generator) -> 
     assert (values * g).sum() == (x * slopes).sum()
 
 
+@pytest.mark.large
+def test_rows_of_more_than_2_31_elements(place: Place) -> None:
+    x = np.full((1, 2**31 + 11, 1), 7, np.uint8)
+    x[0, -2:, 0] = 3
+    assert [int(each[0, 0]) for each in run(place, "kthvalue", x, 1)] == [3, 2**31 + 9]
+    assert [int(each[0, 0]) for each in run(place, "kthvalue", x, 3)] == [7, 0]
+    assert [int(each[0, 0]) for each in run(place, "median", x)] == [7, 0]
+
+
+@NAME
+@pytest.mark.large
+def test_more_than_2_31_elements_in_rows(place: Place, name: str, rng: np.random.Generator) -> None:
+    few = rng.integers(0, 9, (3, 40, 1), dtype=np.uint8)
+    count = 2**31 // 120 + 1
+    found, wanted = run(place, name, np.tile(few, (count, 1, 1)), 20), run(place, name, few, 20)
+    for one, other in zip(found, wanted, strict=True):
+        assert_same_bits(np.ascontiguousarray(one[:3]), other)
+        assert_same_bits(np.ascontiguousarray(one[-3:]), other)
+
+
 @pytest.mark.skipif(not available("torch"), reason="no torch")
 @NAME
 def test_pytorch_has_the_same_values(name: str, rng: np.random.Generator) -> None:

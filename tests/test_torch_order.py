@@ -152,6 +152,35 @@ def test_deterministic_algorithms_are_allowed(on_cuda: str) -> None:
     assert torch.equal(counts, pybaracuda.histc(x.detach(), 10, -1, 1))
 
 
+@pytest.mark.parametrize("call", [
+    lambda x: torch.median(x, 1), lambda x: torch.nanmedian(x, 0), lambda x: torch.mode(x), lambda x: torch.histc(x, 5),
+])  # fmt: skip
+def test_tracers_do_not_refuse_what_is_ours_under_the_flag(call: Any) -> None:
+    """On tensors without values, which say that they are a GPU's."""
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    from pybaracuda.torch._tracing import route_tracer
+
+    torch.use_deterministic_algorithms(True)
+    try:
+        with FakeTensorMode():
+            x, integers = torch.empty(3, 4, device="cuda"), torch.empty(3, 4, dtype=torch.int16, device="cuda")
+            for routes in ((), tuple(ROUTES.values())):
+                route_tracer(routes)
+                if routes:
+                    found = call(x)
+                    assert (found[0] if isinstance(found, tuple) else found).device.type == "cuda"
+                else:
+                    with pytest.raises(RuntimeError, match="does not have a deterministic implementation"):
+                        call(x)
+                with pytest.raises(RuntimeError, match="does not have a deterministic implementation"):
+                    torch.median(integers, 1)
+                assert torch.are_deterministic_algorithms_enabled()
+    finally:
+        route_tracer(())
+        torch.use_deterministic_algorithms(False)
+
+
 def test_routes_are_on_cuda_by_default() -> None:
     """In these tests they are on the CPU, too, as the variable that conftest.py sets asks for."""
     operators = ("aten::kthvalue", "aten::median.dim", "aten::nanmedian.dim", "aten::mode", "aten::histc")

@@ -109,7 +109,7 @@ def _enter(name: str, overload: str, into: str) -> None:
     def run_into(self: Any, dim: int = -1, keepdim: bool = False, *, values: Any, indices: Any) -> Any:
         return _write((values, indices), function(self, dim, keepdim))
 
-    route(f"aten::{name}{overload}", refusal, _ON_CUDA, group=name, devices=("cuda",))(run)
+    route(f"aten::{name}{overload}", refusal, _ON_CUDA, group=name, devices=("cuda",), refused_by_tracer=True)(run)
     route(f"aten::{name}{into}", into_refusal, _ON_CUDA, group=name, devices=("cuda",))(run_into)
 
 
@@ -158,5 +158,5 @@ def _histc_into(self: Any, bins: int = 100, min: Any = 0, max: Any = 0, *, out: 
 
 
 _COUNTS = "float32, float64; on CUDA"
-route("aten::histc", _histc_refusal, _COUNTS, devices=("cuda",))(_histc)
+route("aten::histc", _histc_refusal, _COUNTS, devices=("cuda",), refused_by_tracer=True)(_histc)
 route("aten::histc.out", _histc_into_refusal, _COUNTS, devices=("cuda",))(_histc_into)

@@ -27,7 +27,7 @@ foreach(family IN LISTS families)
   # One file, or several where kernels take minutes to compile.
   baracuda_family_sources(BARACUDA_CUDA_SOURCES ${family}
     cuda.cu cuda/dispatch.cu cuda/ruled.cu cuda/cubic.cu cuda/by_row.cu cuda/by_segment.cu
-    cuda/bags.cu)
+    cuda/bags.cu cuda/mode.cu)
 endforeach()
 
 # Ninja starts with what comes first. These kernels take the longest to compile, and none may be left alone at the end.

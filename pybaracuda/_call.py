@@ -24,6 +24,7 @@ __all__ = [
     "MOST_COMBINATIONS",
     "Output",
     "Prepared",
+    "axis_of",
     "check_rank",
     "check_shape",
     "element_of",
@@ -110,6 +111,14 @@ def whole_tuple(name: str, value: Any) -> tuple[int, ...]:
         raise ValueError(f"{name} is {shown(value)}; wanted int of at most 64 bits")
     except TypeError:
         raise TypeError(f"{name}: wanted a sequence of int, got {shown(value)}") from None
+
+
+def axis_of(shape: tuple[int, ...], dim: int) -> int:
+    """The axis, counted from the first one; a single number is a row of one element."""
+    rank = max(len(shape), 1)
+    if not -rank <= dim < rank:
+        raise ValueError(f"dim is {dim}; wanted {-rank}..{rank - 1}")
+    return dim % rank
 
 
 def check_rank(name: str, shape: tuple[int, ...], wanted: str, rank: int) -> None:

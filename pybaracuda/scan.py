@@ -195,14 +195,6 @@ class CummaxminBackwardPlan(Plan):
     category = "scan"
 
 
-def axis_of(shape: tuple[int, ...], dim: int) -> int:
-    """The axis, counted from the first one; a single number is a row of one element."""
-    rank = max(len(shape), 1)
-    if not -rank <= dim < rank:
-        raise ValueError(f"dim is {dim}; wanted {-rank}..{rank - 1}")
-    return dim % rank
-
-
 _DESCRIPTORS: dict[str, Any] = {
     kind.operator: kind
     for kind in (
@@ -219,7 +211,7 @@ _DESCRIPTORS: dict[str, Any] = {
 
 
 def _descriptor(operator: str, shape: tuple[int, ...], dim: int, reverse: bool, element: str) -> Descriptor:
-    axis = axis_of(shape, dim)
+    axis = _call.axis_of(shape, dim)
     length = shape[axis] if shape else 1
     found: Descriptor = _DESCRIPTORS[operator](
         prod(shape[:axis]), length, prod(shape[axis + 1 :]), int(reverse), element

@@ -36,9 +36,8 @@ def wide(dtype: Any) -> AbstractContextManager[Any]:
 
 def wide_for_indices(name: str) -> AbstractContextManager[Any]:
     """JAX's 64-bit mode for a case with indices where older JAXs need it under `disable_jit`: see docs/jax.md."""
-    has_indices = name.startswith(
-        ("max_pool", "adaptive_max_pool", "fractional_max_pool", "max_unpool", "cummax", "cummin")
-    )
+    pools = ("max_pool", "adaptive_max_pool", "fractional_max_pool", "max_unpool")
+    has_indices = name.startswith((*pools, "cummax", "cummin", "kthvalue", "median", "nanmedian", "mode"))
     return wide(np.int64) if has_indices and jax.__version_info__ < (0, 5) else nullcontext()
 
 
@@ -156,7 +155,7 @@ _SELECTED = ("max", "min")
 _OPERATIONS = ("sum", "mean", *_SELECTED, "prod", "logsumexp", "softmax")
 
 # These have tests of their own.
-WITHOUT_GRADIENT = {"batched_nms", "nms", "nms_sorted"}
+WITHOUT_GRADIENT = {"batched_nms", "histc", "nms", "nms_sorted"}
 _KERNEL: Any = ((3, 2), (1, 2), (1, 0), 1)
 
 
@@ -253,6 +252,26 @@ CASES: dict[str, Case] = {
         ((2, 40),),
         lambda m, d, x: m.cummin(x, 0, reverse=True)[0],
         lambda m, d, g, y, x: m.cummaxmin_backward(g, m.cummin(x, 0, reverse=True)[1], 0, reverse=True),
+    ),
+    "kthvalue": Case(
+        ((2, 40, 3),),
+        lambda m, d, x: m.kthvalue(x, 17, 1)[0],
+        lambda m, d, g, y, x: m.value_selecting_reduction_backward(g, m.kthvalue(x, 17, 1)[1], x.shape, 1),
+    ),
+    "median": Case(
+        ((5, 9),),
+        lambda m, d, x: m.median(x, -1, True)[0],
+        lambda m, d, g, y, x: m.value_selecting_reduction_backward(g, m.median(x, -1, True)[1], x.shape, -1, True),
+    ),
+    "nanmedian": Case(
+        ((4, 40),),
+        lambda m, d, x: m.nanmedian(x, 0)[0],
+        lambda m, d, g, y, x: m.value_selecting_reduction_backward(g, m.nanmedian(x, 0)[1], x.shape, 0),
+    ),
+    "mode": Case(
+        ((3, 7, 2),),
+        lambda m, d, x: m.mode(x, -2)[0],
+        lambda m, d, g, y, x: m.value_selecting_reduction_backward(g, m.mode(x, -2)[1], x.shape, -2),
     ),
     "avg_pool": Case(
         ((2, 3, 7, 8),),

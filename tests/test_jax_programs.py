@@ -441,6 +441,7 @@ def test_every_array_function_names_this_module_to_a_tracer(rng: np.random.Gener
     refused(lambda b: module.nms(b, scores, 0.5), boxes)
     refused(lambda i: module.batched_nms(boxes, scores, i, 0.5), np.zeros(3, np.int32))
     refused(lambda b: module.nms_sorted(b, 0.5), boxes)
+    refused(lambda x: module.histc(x, 5), ones)
     every = {each for each in pybaracuda.__all__ if each[0].islower()}
     assert names == every - NOT_OF_ARRAYS
 

@@ -170,6 +170,20 @@ def segment_sum(ids: Any, segments: int = 3, **options: Any) -> Make:
     return lambda place: pybaracuda.segment_sum(place(ones(5, 3)), place(ids), segments, **options)
 
 
+def selected(name: str, length: int, dtype: Any = np.float32) -> Make:
+    rank = (1,) if name == "kthvalue" else ()
+    return lambda place: getattr(pybaracuda, name)(place(ones(2, length, dtype=dtype)), *rank)
+
+
+def selected_gradient(place: Any) -> Any:
+    places = place(np.zeros(3, np.int64))
+    return pybaracuda.value_selecting_reduction_backward(place(ones(3)), places, (3, 5))
+
+
+def counted(bins: int) -> Make:
+    return lambda place: pybaracuda.histc(place(ones(9)), bins)
+
+
 CPU = {
     "roi_align": (roi_forward(7), "bins"),
     "roi_align_backward": (roi_backward(7), "tiles"),
@@ -224,6 +238,13 @@ CPU = {
     "max_unpool_backward": (unpool_backward(100, 200), "elements"),
     "ctc_loss": (labelled(3), "sequences"),
     "ctc_loss_backward": (label_gradient(3), "sequences"),
+    "kthvalue": (selected("kthvalue", 32768), "rows"),
+    "kthvalue, long rows": (selected("kthvalue", 32769), "long rows"),
+    "median, long rows": (selected("median", 16385, np.float64), "long rows"),
+    "mode": (selected("mode", 16384), "rows"),
+    "mode, long rows": (selected("mode", 16385), "long rows"),
+    "value_selecting_reduction_backward": (selected_gradient, "rows"),
+    "histc": (counted(100), "parts"),
     "dequantize, long runs": (dequantize(256), "runs"),
     "dequantize, short runs": (dequantize(255), "blocks"),
     "dequantize, runs of one": (dequantize(1), "channels"),
@@ -309,6 +330,17 @@ CUDA = {
     "ctc_loss, long targets": (labelled(512), "many states"),
     "ctc_loss_backward": (label_gradient(511), "few states"),
     "ctc_loss_backward, long targets": (label_gradient(512), "many states"),
+    "kthvalue": (selected("kthvalue", 32), "short rows"),
+    "kthvalue, rows": (selected("kthvalue", 33), "rows"),
+    "median, rows": (selected("median", 12_288), "rows"),
+    # Of no device has a block so much shared memory.
+    "nanmedian, long rows": (selected("nanmedian", 65_536), "long rows"),
+    "mode": (selected("mode", 32), "short rows"),
+    "mode, rows": (selected("mode", 5000), "rows"),
+    "mode, long rows": (selected("mode", 32_768), "long rows"),
+    "value_selecting_reduction_backward": (selected_gradient, "scatter"),
+    "histc": (counted(12_288), "blocks"),
+    "histc, many bins": (counted(12_289), "bins"),
     "dequantize, runs": (dequantize(256), "two channels a vector"),
     "dequantize, short runs": (dequantize(2), "any channels"),
     "segment_sum": (segment_sum(IDS), "list"),

@@ -27,6 +27,7 @@ BITS = {2: torch.int16, 4: torch.int32, 8: torch.int64}
 NUM_SEGMENTS = 4
 FUNCTIONS = (
     *("affine_grid", "cross_entropy", "dequantize_per_channel", "gather_csr", "grid_sample", "interpolate", "nll_loss"),
+    *("histc", "kthvalue", "median", "mode", "nanmedian"),
     *("pad", "ps_roi_align", "ps_roi_pool", "roi_align", "roi_align_3d", "roi_align_levels"),
     *("roi_pool", "segment_csr", "segment_gather", "segment_logsumexp", "segment_max", "segment_mean", "segment_min"),
     *("segment_prod", "segment_softmax", "segment_sum"),
@@ -121,7 +122,22 @@ def bags(mode: str) -> Case:
     return Case(shapes, lambda m, d, x, *rest: m.embedding_bag(d.words, x, d.begins, mode, **options(rest)), backward)
 
 
+def selected(name: str, shape: tuple[int, ...], *options: Any) -> Case:
+    """An element of each row along an axis."""
+    dim, keepdim = options[-2:]
+
+    def backward(p: Any, d: SimpleNamespace, g: Any, y: Any, x: Any) -> Any:
+        places = getattr(p, name)(x, *options)[1]
+        return p.value_selecting_reduction_backward(g, places, x.shape, dim, keepdim)
+
+    return Case((shape,), lambda m, d, x: getattr(m, name)(x, *options)[0], backward)
+
+
 CASES = {
+    "kthvalue": selected("kthvalue", (3, 9, 2), 4, 1, False),
+    "median": selected("median", (4, 7), -1, True),
+    "nanmedian": selected("nanmedian", (5, 40), 0, False),
+    "mode": selected("mode", (2, 5, 3), -2, False),
     **{f"embedding_bag-{mode}": bags(mode) for mode in ("sum", "mean", "max")},
     "cross_entropy": entropy((3, 4, 5), "mean"),
     "cross_entropy-smoothed": entropy((3, 4, 5), "sum", 0.25),
@@ -757,6 +773,11 @@ def operator_calls(data: SimpleNamespace, rng: np.random.Generator) -> dict[str,
             for name in ("cumprod", "logcumsumexp")
         },
         "cummaxmin_backward": [(rows(3, 4), places, 1, True)],
+        "kthvalue": [(rows(3, 4), 2, 1, True)],
+        **{name: [(rows(3, 4), 1, False)] for name in ("median", "nanmedian", "mode")},
+        "value_selecting_reduction_backward": [(rows(3, 4), places, (3, 5, 4), 1, False)],
+        # Counts have no derivative.
+        "histc": [(rows(3, 4).detach(), 5, -1.0, 1.0)],
         "nll_loss": [(rows(3, 4, 5), targets, data.weights, *means), (rows(3, 4, 5), targets, *losses)],
         "nll_loss_backward": [
             (rows(), targets, total, (3, 4, 5), data.weights, *means),
@@ -879,8 +900,8 @@ def test_every_operator_keeps_pytorchs_rules(data: SimpleNamespace, rng: np.rand
 
 def test_an_operator_called_by_itself_has_its_gradient(data: SimpleNamespace, rng: np.random.Generator) -> None:
     for name, calls in operator_calls(data, rng).items():
-        # What answers indices alone has none, nor have the gradients of boxes and of deform_conv2d.
-        if name in ("nms", "roi_align_boxes_backward", "deform_conv2d_backward"):
+        # What answers indices or counts alone has none, nor have the gradients of boxes and of deform_conv2d.
+        if name in ("histc", "nms", "roi_align_boxes_backward", "deform_conv2d_backward"):
             continue
         for args in calls:
             operator = getattr(torch.ops.pybaracuda, name).default

@@ -59,6 +59,11 @@ TAKEN = {
     "cummax": ("aten::_cummax_helper", "aten::scatter_add_"),
     "cummin": ("aten::_cummin_helper", "aten::scatter_add_"),
     "nn.functional.ctc_loss": ("aten::_ctc_loss", "aten::_ctc_loss_backward"),
+    "kthvalue": ("aten::kthvalue",),
+    "median": ("aten::median.dim",),
+    "nanmedian": ("aten::nanmedian.dim",),
+    "mode": ("aten::mode",),
+    "histc": ("aten::histc",),
     "index_add": ("aten::index_add",),
     "index_select": ("aten::index_add_",),
     "index_put": ("aten::index_put",),
@@ -75,6 +80,8 @@ TAKEN = {
     "scatter_reduce amin": ("aten::scatter_reduce.two",),
     "take_along_dim": ("aten::scatter_add_",),
 }
+# Of equal elements PyTorch's indices name another one.
+OTHER_PLACES = frozenset({"kthvalue", "median", "nanmedian", "mode"})
 # Their results are sums of terms of both signs, which may cancel.
 CANCELLING = frozenset({"nn.functional.nll_loss"})
 DTYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int32, torch.int64)

@@ -295,6 +295,18 @@ def _aligned(steps: int, sequences: int, classes: int, labels: int, data: Data) 
     return Problem(lambda x: functional.ctc_loss(x, targets, *lengths, reduction="none"), [log_probs])
 
 
+def _ordered(name: str, shape: Sequence[int], data: Data) -> Problem:
+    """An order statistic along the last axis, of which the middle one where it has a rank; the answer is its values."""
+    function, rank = getattr(data.torch, name), ((shape[-1] + 1) // 2,) if name == "kthvalue" else ()
+    return Problem(lambda x: function(x, *rank, -1)[0], [data.leaf(*shape)])
+
+
+def _counted(count: int, bins: int, reach: float, data: Data) -> Problem:
+    """A histogram, which has no gradient: the number that is added has one."""
+    histc, values = data.torch.histc, data.normal(count)
+    return Problem(lambda x: x + histc(values, bins, -reach, reach), [data.leaf(1)])
+
+
 def _rows() -> Iterator[Row]:
     for text, is_smooth in (("random", False), ("smooth", True)):
         whole, tiny = (partial(_grid_sample, shape, is_smooth) for shape in ((4, 64, 256, 256), (1, 1, 4, 4)))
@@ -366,6 +378,13 @@ def _rows() -> Iterator[Row]:
         whole, tiny = partial(_scanned, name, (4096, 4096)), partial(_scanned, name, (2, 4))
         yield Row(f"{name} 4096x4096", whole, tiny, name, compiled=is_compiled, formula=formula)
     yield Row("cumsum 16,777,216", partial(_scanned, "cumsum", (1 << 24,)), partial(_scanned, "cumsum", (4,)))
+    # Medians' indices and histograms of floats are what PyTorch refuses under its deterministic flag.
+    for name, columns in (("kthvalue", 4096), ("median", 4096), ("nanmedian", 4096), ("mode", 2048)):
+        whole, tiny = partial(_ordered, name, (4096, columns)), partial(_ordered, name, (2, 4))
+        yield Row(f"{name} 4096x{columns}", whole, tiny, name)
+    for text, reach in (("", 0.0), (", of +-4", 4.0)):
+        whole, tiny = partial(_counted, 1 << 24, 256, reach), partial(_counted, 4, 3, reach)
+        yield Row(f"histc 16,777,216 into 256{text}", whole, tiny, "" if reach else "histc")
     whole, tiny = partial(_aligned, 500, 32, 80, 60), partial(_aligned, 4, 1, 3, 1)
     yield Row("ctc_loss T500 N32 C80 L60", whole, tiny, "ctc_loss")
     shape = _PLANES[2]

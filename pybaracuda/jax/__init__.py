@@ -21,6 +21,7 @@ from ._images import affine_grid, grid_sample
 from ._interpolation import interpolate
 from ._losses import cross_entropy, nll_loss
 from ._maxima import adaptive_max_pool, fractional_max_pool, max_pool, max_unpool
+from ._order import histc, kthvalue, median, mode, nanmedian
 from ._pad import pad
 from ._pixel_shuffle import pixel_shuffle, pixel_unshuffle
 from ._pooling import ps_roi_align, ps_roi_pool, roi_align, roi_align_3d, roi_align_levels, roi_pool
@@ -61,10 +62,15 @@ __all__ = [
     "fractional_max_pool",
     "gather_csr",
     "grid_sample",
+    "histc",
     "interpolate",
+    "kthvalue",
     "logcumsumexp",
     "max_pool",
     "max_unpool",
+    "median",
+    "mode",
+    "nanmedian",
     "nll_loss",
     "nms",
     "nms_sorted",

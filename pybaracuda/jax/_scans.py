@@ -16,7 +16,7 @@ import jax.numpy as jnp
 from .. import _call
 from .._arrays import HOST
 from .._call import Prepared
-from ..scan import axis_of, prepare, prepare_backward
+from ..scan import prepare, prepare_backward
 from ._maxima import answered
 from ._operation import Axes, KernelOperation, Operation, Spec, Tangents, Unfold
 from ._primitive import array_of, call, run
@@ -194,7 +194,7 @@ class _ExtremumGradient(_Kernel):
 
 def _scanned(make: Callable[[str, int, bool], _Kernel], operator: str, input: Any, dim: Any, reverse: Any) -> Any:
     array = array_of(input)
-    axis = axis_of(array.shape, _call.whole("dim", dim)) - max(array.ndim, 1)
+    axis = _call.axis_of(array.shape, _call.whole("dim", dim)) - max(array.ndim, 1)
     operation = make(operator, axis, _call.flag("reverse", reverse))
     if array.ndim:
         return run(operation, array)

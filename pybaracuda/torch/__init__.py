@@ -16,8 +16,20 @@ except ModuleNotFoundError as error:
     # By this module's name: `python -m pybaracuda.torch` then says it in one line, without a traceback.
     raise ModuleNotFoundError("pybaracuda.torch needs PyTorch, which is not installed", name=__name__) from None
 
-# The first eight enter their routes.
-from . import _bags, _ctc, _images, _interpolation, _losses, _pooling, _rows, _scans, geometric, scatter  # noqa: F401
+# The first nine enter their routes.
+from . import (  # noqa: F401
+    _bags,
+    _ctc,
+    _images,
+    _interpolation,
+    _losses,
+    _order,
+    _pooling,
+    _rows,
+    _scans,
+    geometric,
+    scatter,
+)
 from ._bad_indices import check_indices
 from ._bag_functions import embedding_bag
 from ._compile import decompositions
@@ -30,6 +42,7 @@ from ._interpolate_function import interpolate
 from ._levels_function import roi_align_levels
 from ._loss_functions import cross_entropy, nll_loss
 from ._nms_functions import batched_nms, nms
+from ._order_functions import histc, kthvalue, median, mode, nanmedian
 from ._pad_function import pad
 from ._ps_roi_functions import ps_roi_align, ps_roi_pool
 from ._quantize_function import dequantize_per_channel
@@ -69,9 +82,14 @@ __all__ = [
     "gather_csr",
     "geometric",
     "grid_sample",
+    "histc",
     "install",
     "interpolate",
+    "kthvalue",
     "logcumsumexp",
+    "median",
+    "mode",
+    "nanmedian",
     "nll_loss",
     "nms",
     "operators",

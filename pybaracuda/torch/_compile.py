@@ -21,6 +21,7 @@ from .._abi import ABI_HASH
 from ._imports import forget_import, when_imported
 from ._route import ROUTES, SLOWER, Route
 from ._rows import rows_named
+from ._tracing import route_tracer
 
 __all__ = ["decompositions", "route_compiler"]
 
@@ -246,6 +247,7 @@ def route_compiler(routes: Sequence[Route]) -> None:
     with _lock:
         forget_import(_LAST_READER)
         kept = _keep_whole()
+        route_tracer(routes)
         if routes or kept or _saved:
             # Importing the compiler here would take seconds.
             when_imported(_LAST_READER, lambda: _change(sys.modules[_TABLE], routes, kept))

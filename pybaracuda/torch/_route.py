@@ -69,6 +69,8 @@ class Route:
     composite : (str, callable), optional
         An overload that calls the operator, and that compilers take apart before they would see it; and what answers
         in its place by operators of ours, or NotImplemented.
+    refused_by_tracer : bool
+        Whether PyTorch's own function of shapes, which compilers ask, refuses it under the deterministic flag.
     """
 
     operator: str
@@ -80,6 +82,7 @@ class Route:
     compiled: bool
     whole: bool
     composite: tuple[str, Callable[..., Any]] | None = field(default=None, repr=False)
+    refused_by_tracer: bool = False
 
     @property
     def namespace(self) -> str:
@@ -102,13 +105,16 @@ def route(
     compiled: bool = True,
     whole: bool = False,
     composite: tuple[str, Callable[..., Any]] | None = None,
+    refused_by_tracer: bool = False,
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Enter the decorated function as the run of an operator's route."""
 
     def enter(run: Callable[..., Any]) -> Callable[..., Any]:
         name = operator.partition("::")[2].partition(".")[0]
         places = ("cpu", "cuda") if CPU_ALWAYS else tuple(devices)
-        ROUTES[operator] = Route(operator, group or name, refusal, run, conditions, places, compiled, whole, composite)
+        ROUTES[operator] = Route(
+            operator, group or name, refusal, run, conditions, places, compiled, whole, composite, refused_by_tracer
+        )
         return run
 
     return enter

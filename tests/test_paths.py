@@ -142,6 +142,10 @@ def label_gradient(labels: int) -> Make:
     )
 
 
+def counted(entries: int) -> Make:
+    return lambda place: pybaracuda.bincount(place(np.zeros(entries, np.int64)), place(ones(entries)), 3)
+
+
 def dequantize(inner: int) -> Make:
     return lambda place: pybaracuda.dequantize_per_channel(
         place(ones(2, 8, inner, dtype=np.int8)), place(ones(8)), place(ones(8, dtype=np.int32)), 1
@@ -223,6 +227,7 @@ CPU = {
     "max_unpool_backward": (unpool_backward(100, 200), "elements"),
     "ctc_loss": (labelled(3), "sequences"),
     "ctc_loss_backward": (label_gradient(3), "sequences"),
+    "bincount": (counted(5), "groups"),
     "dequantize, long runs": (dequantize(256), "runs"),
     "dequantize, short runs": (dequantize(255), "blocks"),
     "dequantize, runs of one": (dequantize(1), "channels"),
@@ -308,6 +313,9 @@ CUDA = {
     "ctc_loss, long targets": (labelled(512), "many states"),
     "ctc_loss_backward": (label_gradient(511), "few states"),
     "ctc_loss_backward, long targets": (label_gradient(512), "many states"),
+    "bincount": (counted(4096), "one block"),
+    "bincount, more than a block": (counted(4097), "one group"),
+    "bincount, more than a group": (counted(262_145), "groups"),
     "dequantize, runs": (dequantize(256), "two channels a vector"),
     "dequantize, short runs": (dequantize(2), "any channels"),
     "segment_sum": (segment_sum(IDS), "list"),

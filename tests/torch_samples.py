@@ -59,6 +59,7 @@ TAKEN = {
     "cummax": ("aten::_cummax_helper", "aten::scatter_add_"),
     "cummin": ("aten::_cummin_helper", "aten::scatter_add_"),
     "nn.functional.ctc_loss": ("aten::_ctc_loss", "aten::_ctc_loss_backward"),
+    "bincount": ("aten::bincount",),
     "index_add": ("aten::index_add",),
     "index_select": ("aten::index_add_",),
     "index_put": ("aten::index_put",),

@@ -13,6 +13,7 @@ except ImportError as error:
     raise ImportError(f"pybaracuda.jax needs JAX: pip install 'pybaracuda[jax]' ({error})") from error
 
 from ._averages import adaptive_avg_pool, avg_pool
+from ._bincount import bincount
 from ._ctc import ctc_loss
 from ._deform import deform_conv2d, deform_im2col
 from ._handler import TARGET, TARGETS
@@ -47,12 +48,13 @@ __all__ = [
     "affine_grid",
     "avg_pool",
     "batched_nms",
+    "bincount",
     "cross_entropy",
+    "ctc_loss",
     "cummax",
     "cummin",
     "cumprod",
     "cumsum",
-    "ctc_loss",
     "deform_conv2d",
     "deform_im2col",
     "dequantize_per_channel",

@@ -19,6 +19,7 @@ __all__ = ["BincountDescriptor", "BincountPlan", "bincount"]
 
 # The operator's; of more bins a table of sums does not fit into what is near a warp of a GPU.
 MOST_BINS = 4096
+_MOST_SEGMENTS = 2**31 - 1
 _ELEMENTS = ("f32", "f64", "f16", "bf16", "i32", "i64")
 # What entries of a dtype are converted to; None is native. uint64 entries from 2**63 on become negative: dropped.
 _CASTS = {"i32": None, "i64": None, "s8": "i32", "u8": "i32", "s16": "i32", "u16": "i32", "u32": "i64", "u64": "i64"}
@@ -82,8 +83,8 @@ def prepare(device: int, entries: Given, weights: Given, num_bins: int) -> Prepa
     element = _call.element_of("weights", weights[1], _ELEMENTS)
     _call.check_rank("input", entries[0], "[N]", 1)
     _call.check_shape("weights", weights[0], entries[0])
-    if num_bins < 0:
-        raise InvalidProblemError(f"num_bins is {shown(num_bins)}; wanted at least 0")
+    if not 0 <= num_bins <= _MOST_SEGMENTS:
+        raise InvalidProblemError(f"num_bins is {shown(num_bins)}; wanted 0..{_MOST_SEGMENTS}")
     cast = _CASTS[entries[1]]
     index, (n,) = cast or entries[1], entries[0]
     outputs = [Output((num_bins,), element, element)]
@@ -128,7 +129,7 @@ def bincount(input: Any, weights: Any, num_bins: int, *, out: Any = None, stream
     ValueError
         If shapes do not fit, or `out` cannot be written.
     InvalidProblemError
-        If `num_bins` is negative.
+        If `num_bins` is negative or more than 2^31 - 1.
 
     Notes
     -----

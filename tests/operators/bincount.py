@@ -110,9 +110,9 @@ RECORD = Record(
     plans=plans,
     bad_arrays=bad_arrays,
     bad_options=(
-        ("bincount", "num_bins", -1, INVALID, "num_bins is -1; wanted at least 0"),
+        ("bincount", "num_bins", -1, INVALID, "num_bins is -1; wanted 0..2147483647"),
         ("bincount", "num_bins", 2.0, TypeError, "num_bins: wanted an int"),
-        ("bincount_of_many", "num_bins", 2**31, INVALID, "num_segments"),
+        ("bincount_of_many", "num_bins", 2**31, INVALID, "num_bins is 2147483648; wanted"),
     ),
     bad_descriptors=((lambda: DESCRIPTOR(1.0, 2), TypeError, "n: wanted int"),),
     bad_problems=(

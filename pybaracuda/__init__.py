@@ -71,6 +71,7 @@ from .avg_pool import (
     avg_pool,
     avg_pool_backward,
 )
+from .bincount import BincountDescriptor, BincountPlan, bincount
 from .ctc_loss import (
     CtcLossBackwardDescriptor,
     CtcLossBackwardPlan,
@@ -344,6 +345,8 @@ __all__ = [
     "AvgPoolPlan",
     "BackendUnavailableError",
     "BaracudaError",
+    "BincountDescriptor",
+    "BincountPlan",
     "BoundCall",
     "BufferTooSmallError",
     "CrossEntropyBackwardDescriptor",
@@ -498,6 +501,7 @@ __all__ = [
     "backend_available",
     "backend_problem",
     "batched_nms",
+    "bincount",
     "check",
     "cmake_dir",
     "cross_entropy",

@@ -144,8 +144,8 @@ def test_every_operator_taken_over_has_a_row(torch: ModuleType) -> None:
     words |= {f"upsample_nearest{axes}d": "interpolate nearest" for axes in (1, 2, 3)}
     words |= {f"_upsample_nearest_exact{axes}d": "interpolate nearest-exact" for axes in (1, 2, 3)}
     words |= {f"_upsample_{mode}2d_aa": f"interpolate {mode} antialiased" for mode in ("bilinear", "bicubic")}
-    # nms, which the training has, and bincount have no gradient to be timed.
-    for name in set(pybaracuda.torch.operators()) - {"nms", "bincount"}:
+    # nms, which the training has, has no gradient to be timed.
+    for name in set(pybaracuda.torch.operators()) - {"nms"}:
         assert any(words.get(name, name) in row.name for row in ROWS), f"{name}: add it to benchmarks/pytorch/rows.py"
 
 

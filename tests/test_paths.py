@@ -143,6 +143,10 @@ def label_gradient(labels: int) -> Make:
     )
 
 
+def weighed(entries: int) -> Make:
+    return lambda place: pybaracuda.bincount(place(np.zeros(entries, np.int64)), place(ones(entries)), 3)
+
+
 def dequantize(inner: int) -> Make:
     return lambda place: pybaracuda.dequantize_per_channel(
         place(ones(2, 8, inner, dtype=np.int8)), place(ones(8)), place(ones(8, dtype=np.int32)), 1
@@ -245,6 +249,7 @@ CPU = {
     "mode, long rows": (selected("mode", 16385), "long rows"),
     "value_selecting_reduction_backward": (selected_gradient, "rows"),
     "histc": (counted(100), "parts"),
+    "bincount": (weighed(5), "groups"),
     "dequantize, long runs": (dequantize(256), "runs"),
     "dequantize, short runs": (dequantize(255), "blocks"),
     "dequantize, runs of one": (dequantize(1), "channels"),
@@ -341,6 +346,9 @@ CUDA = {
     "value_selecting_reduction_backward": (selected_gradient, "scatter"),
     "histc": (counted(12_288), "blocks"),
     "histc, many bins": (counted(12_289), "bins"),
+    "bincount": (weighed(4096), "one block"),
+    "bincount, more than a block": (weighed(4097), "one group"),
+    "bincount, more than a group": (weighed(262_145), "groups"),
     "dequantize, runs": (dequantize(256), "two channels a vector"),
     "dequantize, short runs": (dequantize(2), "any channels"),
     "segment_sum": (segment_sum(IDS), "list"),

@@ -202,14 +202,26 @@ def test_put(accumulate: bool, dtype: Any, device: str, rng: np.random.Generator
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16, torch.int64])
-def test_bincount_with_weights(dtype: Any, device: str, rng: np.random.Generator) -> None:
+@pytest.mark.parametrize("minlength", [0, 12, 4096, 4097])
+def test_bincount_with_weights(minlength: int, dtype: Any, device: str, rng: np.random.Generator) -> None:
     ids = torch.from_numpy(rng.integers(0, 9, 500)).to(device)
     weights = torch.from_numpy(rng.integers(-9, 9, 500)).to(device, dtype)
-    wanted = torch.bincount(ids.cpu(), weights.cpu(), 12)
+    wanted = torch.bincount(ids.cpu(), weights.cpu(), minlength)
     with pybaracuda.torch.install(), Hits("aten::bincount"):
-        found = torch.bincount(ids, weights, 12)
+        found = torch.bincount(ids, weights, minlength)
     assert found.dtype == wanted.dtype
     assert torch.equal(found.cpu(), wanted)
+
+
+def test_bincount_of_a_negative_entry_is_pytorchs(device: str) -> None:
+    ids = torch.tensor([3, -1, 2], device=device)
+    weights = torch.ones(3, device=device)
+    with pybaracuda.torch.install():
+        with pytest.raises(RuntimeError, match="non-negative"):
+            torch.bincount(ids, weights)
+        # What the refusal saw of those entries is not taken for these.
+        found = torch.bincount(ids[::2], weights[::2])
+    assert found.tolist() == [0, 0, 1, 1]
 
 
 @FLOAT

@@ -64,6 +64,7 @@ TAKEN = {
     "nanmedian": ("aten::nanmedian.dim",),
     "mode": ("aten::mode",),
     "histc": ("aten::histc",),
+    "bincount": ("aten::bincount",),
     "index_add": ("aten::index_add",),
     "index_select": ("aten::index_add_",),
     "index_put": ("aten::index_put",),

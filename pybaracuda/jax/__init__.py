@@ -14,6 +14,7 @@ except ImportError as error:
 
 from ._averages import adaptive_avg_pool, avg_pool
 from ._bags import embedding_bag
+from ._bincount import bincount
 from ._ctc import ctc_loss
 from ._deform import deform_conv2d, deform_im2col
 from ._handler import TARGET, TARGETS
@@ -49,6 +50,7 @@ __all__ = [
     "affine_grid",
     "avg_pool",
     "batched_nms",
+    "bincount",
     "cross_entropy",
     "ctc_loss",
     "cummax",

@@ -20,6 +20,7 @@ from ._rows import Segments
 
 __all__ = [
     "gather_csr",
+    "index_of",
     "segment_csr",
     "segment_gather",
     "segment_logsumexp",
@@ -34,8 +35,8 @@ __all__ = [
 _LARGEST_ID = 2**31 - 1
 
 
-def _index(array: Any) -> Any:
-    """Answer ids or offsets; uint32 as int32, whose largest number is out of every range, too."""
+def index_of(array: Any) -> Any:
+    """Answer ids, offsets or bins; uint32 as int32, whose largest number is out of every range, too."""
     index = array_of(array)
     if index.dtype == jnp.uint32:
         index = jnp.minimum(index, np.uint32(_LARGEST_ID)).astype(jnp.int32)
@@ -73,7 +74,7 @@ def _reduced(
 ) -> Any:
     """Call an operation by ids."""
     selection_backward("max", data, None, ties)  # refuses what is no way to treat ties
-    rows, ids = array_of(data), _index(segment_ids)
+    rows, ids = array_of(data), index_of(segment_ids)
     count = _number_of_segments(num_segments, ids)
     ids = _checked_mode(mode, ids, count)
     empty = None if empty_value is None else key_of(real("empty_value", empty_value))
@@ -228,7 +229,7 @@ def segment_gather(input: Any, segment_ids: Any) -> Any:
 
     Bits are copied. Linear.
     """
-    segments, ids = array_of(input), _index(segment_ids)
+    segments, ids = array_of(input), index_of(segment_ids)
     count = segments.shape[0] if segments.ndim else 0
     num_rows = ids.shape[0] if ids.ndim else 0
     return run(Segments("gather", "unsorted", count, num_rows), segments, ids)[0]
@@ -247,7 +248,7 @@ def segment_csr(
     """Reduce consecutive rows, as ``torch_scatter.segment_csr`` does; `reduce` also takes "softmax"."""
     operation = check_reduce(reduce, flag("return_arg", return_arg))
     selection_backward("max", input, None, ties)
-    rows, index = array_of(input), _index(offsets)
+    rows, index = array_of(input), index_of(offsets)
     empty = None if empty_value is None else key_of(real("empty_value", empty_value))
     count = max(index.shape[0] - 1, 0) if index.ndim else 0
     num_rows = rows.shape[0] if rows.ndim else 0
@@ -261,6 +262,6 @@ def gather_csr(input: Any, offsets: Any, num_rows: int) -> Any:
 
     Bits are copied. Linear.
     """
-    segments, index = array_of(input), _index(offsets)
+    segments, index = array_of(input), index_of(offsets)
     count = max(index.shape[0] - 1, 0) if index.ndim else 0
     return run(Segments("gather", "csr", count, whole("num_rows", num_rows)), segments, index)[0]

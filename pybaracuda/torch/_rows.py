@@ -8,12 +8,14 @@ index every entry is the place of an element, which is a row of one.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable, Sequence
 from math import nan, prod
 from typing import Any
 
 import torch
 
+from ..bincount import bincount
 from ..segment import (
     segment_csr,
     segment_csr_backward,
@@ -305,7 +307,7 @@ def _scatter_reduce_refusal(
 
 
 def _counts(ids: Any, extent: int) -> Any:
-    """Answer how many entries name each row; bincount would wait for the largest of them."""
+    """Answer how many entries name each row; torch.bincount would wait for the largest of them."""
     return segment_sum(torch.ones((ids.shape[0], 1), dtype=torch.int32, device=ids.device), ids, extent)
 
 
@@ -465,6 +467,15 @@ def _put_in_place(self: Any, index: Any, source: Any, accumulate: bool = False) 
     return self.copy_(torch.where(last < 0, self, source[last.clamp(min=0)]))
 
 
+class _Looked(threading.local):
+    """What a thread's refusal of a count saw of the entries, for the run of the same call, which comes next."""
+
+    bounds: tuple[int, int] | None = None
+
+
+_looked = _Looked()
+
+
 def _bincount_refusal(self: Any, weights: Any = None, minlength: int = 0) -> str:
     # Without weights PyTorch counts by atomics of integers, which have one result.
     if weights is None:
@@ -475,14 +486,18 @@ def _bincount_refusal(self: Any, weights: Any = None, minlength: int = 0) -> str
         return f"an index of {self.dtype}"
     if not self.numel():
         return "an empty tensor"
-    return "a negative entry" if int(self.min()) < 0 else ""
+    # One look, which waits for the device, as PyTorch's own operator does twice.
+    least, most = torch.stack(torch.aminmax(self)).tolist()
+    _looked.bounds = least, most
+    return "a negative entry" if least < 0 else ""
 
 
 @route("aten::bincount", _bincount_refusal, "with weights; int32, int64", devices=("cuda",), compiled=False)
 def _bincount(self: Any, weights: Any, minlength: int = 0) -> Any:
-    extent = max(int(self.max()) + 1, minlength)
+    assert _looked.bounds is not None
+    (_, most), _looked.bounds = _looked.bounds, None
     summed = weights if weights.dtype == torch.float32 else weights.to(torch.float64)
-    return segment_sum(summed.reshape(-1, 1), self, extent).reshape(-1)
+    return bincount(self, summed, max(most + 1, minlength))
 
 
 def _embedding_refusal(

@@ -112,7 +112,8 @@ Call right_call(const Symbol& symbol) {
   const std::string& name = call.symbol;
   call.arguments.assign(static_cast<size_t>((layout.bytes + 7) / 8 * 8), 0);
   const bool is_pad = begins(name, "pad_");
-  const bool is_wide = is_pad || begins(name, "segment_csr") || begins(name, "segment_ex") || begins(name, "dequant");
+  const bool is_wide = is_pad || begins(name, "segment_csr") || begins(name, "segment_ex") || begins(name, "dequant") ||
+                       begins(name, "bincount");
   const bool is_backward = name.find("_backward") != std::string::npos;
   if (is_pad) {
     // One axis of 3, of which 5 are made: 1 before and 1 behind.

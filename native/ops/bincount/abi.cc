@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+// The C functions of weighted counts, compiled into both libraries.
+#include "abi/bincount.h"
+
+#include "ops/bincount/launch.h"
+
+namespace baracuda::bincount {
+namespace {
+
+template <typename T, typename I>
+struct Bincount {
+  using Problem = bincount::Problem;
+  using Arguments = BincountArguments;
+  static Status make_problem(const Arguments& a, Problem* problem) {
+    return bincount::make_problem(a.n, a.num_bins, sizeof(T), sizeof(I), problem);
+  }
+  static Operands operands(const Problem& p, const Arguments& a) {
+    return {{{"input", a.input, p.n, sizeof(I), false},
+             {"weights", a.weights, p.n, sizeof(T), false},
+             {"output", a.output, p.num_bins, sizeof(T), true}},
+            3};
+  }
+  static size_t workspace_size(const Problem& p) { return bincount::workspace_size<Buffers<T, I>>(p); }
+  static Status launch(const Problem& p, const Arguments& a, void* workspace, Stream stream) {
+    return bincount::launch(p, buffers_of<Buffers<T, I>>(a.input, a.weights, a.output), workspace, stream);
+  }
+};
+
+}  // namespace
+}  // namespace baracuda::bincount
+
+extern "C" {
+using namespace baracuda;
+
+BARACUDA_STAMP_EVERY_BINCOUNT(bincount::Bincount)
+}

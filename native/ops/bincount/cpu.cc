@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+// Weighted counts on the CPU. A task is a group of entries, which it walks once, adding weights to a table of its own;
+// at a block's end the table is added to the group's sums and cleared. That is cheap: a table has at most as many bins
+// as a block has entries, and is added in vectors.
+//
+//   path     calls   what happens
+//   groups   all     a task a group; then the groups' sums of each bin are added in their order
+#include <cstdint>
+
+#include "core/cpu_launch.h"
+#include "core/cpu_parallel.h"
+#include "core/integer_math.h"
+#include "core/paths.h"
+#include "core/workspace.h"
+#include "ops/bincount/launch.h"
+#include "ops/bincount/math.h"
+
+namespace baracuda::bincount {
+namespace {
+
+// A block's sums: too large for a caller's stack.
+template <typename S>
+struct Table {
+  S sums[kMostBins];
+};
+
+// The scratch: each group's sums by bin, and the calling thread's table.
+template <typename S>
+struct Scratch {
+  WorkspaceLayout layout;
+  S* groups;
+  TaskScratch<Table<S>> tables;
+
+  Scratch(const Problem& p, void* workspace)
+      : groups(workspace_array<S>(workspace, layout.reserve<S>(p.groups * p.num_bins))), tables(layout, workspace) {}
+};
+
+template <typename T, typename I>
+void add_group(const Problem& p, const Buffers<T, I>& b, int64_t group, Sum<T>* table, Sum<T>* sums) {
+  const int32_t num_bins = p.num_bins;
+  const int64_t end = at_most((group + 1) * kGroup, p.n);
+  for (int32_t bin = 0; bin < num_bins; ++bin) table[bin] = sums[bin] = Sum<T>(0);
+  for (int64_t first = group * kGroup; first < end; first += kBlock) {
+    const int64_t block_end = at_most(first + kBlock, end);
+    for (int64_t i = first; i < block_end; ++i) {
+      const I entry = b.input[i];
+      if (names_bin(entry, num_bins)) table[entry] += term_of(b.weights[i]);
+    }
+    for (int32_t bin = 0; bin < num_bins; ++bin) sums[bin] += table[bin], table[bin] = Sum<T>(0);
+  }
+}
+
+// Bins whose sums a task adds over the groups.
+constexpr int32_t kBinsOfTask = 256;
+
+template <typename T>
+void add_groups(const Problem& p, const Sum<T>* groups, int32_t first, T* output) {
+  const int32_t count = static_cast<int32_t>(at_most(kBinsOfTask, p.num_bins - first));
+  Sum<T> sums[kBinsOfTask] = {};
+  for (int64_t group = 0; group < p.groups; ++group) {
+    const Sum<T>* const of_group = groups + group * p.num_bins + first;
+    for (int32_t bin = 0; bin < count; ++bin) sums[bin] += of_group[bin];
+  }
+  for (int32_t bin = 0; bin < count; ++bin) output[first + bin] = result_of<T>(sums[bin]);
+}
+
+template <typename T, typename I>
+struct GroupsPath {
+  static const char* name() { return "groups"; }
+  const Request<Problem, Buffers<T, I>>& call;
+
+  Status enqueue() const {
+    const Problem& p = call.p;
+    const Buffers<T, I>& b = call.b;
+    const Scratch<Sum<T>> scratch(p, call.workspace);
+    parallel_for(p.groups, 1, [&](int64_t group) {
+      add_group(p, b, group, scratch.tables.mine().sums, scratch.groups + group * p.num_bins);
+    });
+    parallel_for(ceil_div(p.num_bins, kBinsOfTask), grain_for(p.groups * kBinsOfTask), [&](int64_t task) {
+      add_groups(p, scratch.groups, static_cast<int32_t>(task) * kBinsOfTask, b.output);
+    });
+    return Status::kOk;
+  }
+};
+
+template <typename T, typename I>
+Status run(const Problem& p, const Buffers<T, I>& b, void* workspace) {
+  return Paths<GroupsPath<T, I>>::enqueue(Request<Problem, Buffers<T, I>>{p, b, workspace});
+}
+
+template <typename T, typename I>
+size_t bytes_of(const Problem& p, const Buffers<T, I>*) {
+  return Scratch<Sum<T>>(p, nullptr).layout.bytes();
+}
+
+}  // namespace
+
+BARACUDA_BINCOUNT_BUFFERS(BARACUDA_PROVIDE_LAUNCH)
+BARACUDA_BINCOUNT_BUFFERS(BARACUDA_PROVIDE_WORKSPACE_SIZE)
+
+}  // namespace baracuda::bincount

@@ -1,0 +1,262 @@
+// SPDX-License-Identifier: Apache-2.0
+// Weighted counts on CUDA. A warp takes a block of entries, with a table of sums of its own in shared memory, and
+// leaves the table as a row of partial sums; these are folded by two small launches.
+//
+//   path        calls                     what happens
+//   one block   up to 4096 entries        a warp, which writes the result itself
+//   one group   up to 262,144 entries     a warp a block; a thread a bin adds the rows
+//   groups      all                       the same, a thread a bin of a group; then a thread a bin adds the groups
+//
+// A step is 32 entries, a lane each. Which of them name the same bin is found out by writing: each lane puts its number
+// into the bin's tag, and who reads another one there is not alone. Where all are alone, as in most steps of many bins,
+// each adds its own weight; else the first lane of each bin adds the others' weights behind its own.
+#include <cstdint>
+#include <type_traits>
+
+#include "core/cuda_launch.cuh"
+#include "core/cuda_shared.cuh"
+#include "core/cuda_warp.cuh"
+#include "core/integer_math.h"
+#include "core/paths.h"
+#include "core/workspace.h"
+#include "ops/bincount/launch.h"
+#include "ops/bincount/math.h"
+
+namespace baracuda::bincount {
+namespace {
+
+constexpr int kWarp = 32;
+// Warps of a block of threads, as far as their tables fit into what a launch may have without asking.
+constexpr int kMostWarps = 8;
+constexpr size_t kSharedBytes = 48 * 1024;
+// Steps that are on their way while as many are worked on.
+constexpr int kSteps = 4, kBatch = kSteps * kWarp;
+constexpr int kFoldThreads = 128;
+
+// Of a warp's sums and, behind them, the tags, a byte each.
+template <typename S>
+BARACUDA_HD constexpr size_t table_bytes(int32_t num_bins) {
+  return (static_cast<size_t>(num_bins) * (sizeof(S) + 1) + 15) / 16 * 16;
+}
+static_assert(table_bytes<uint64_t>(kMostBins) <= kSharedBytes);
+
+// What a lane has of some steps, as it stands in memory.
+template <typename T, typename I>
+struct Batch {
+  I entries[kSteps];
+  T weights[kSteps];
+
+  // Of `count` entries those from `at` on; a lane beyond has one that names no bin.
+  __device__ __forceinline__ void load(const I* input, const T* weights_of, int at, int count) {
+#pragma unroll
+    for (int step = 0; step < kSteps; ++step) {
+      const int i = at + step * kWarp;
+      entries[step] = i < count ? input[i] : I(-1);
+      weights[step] = i < count ? weights_of[i] : T{};
+    }
+  }
+};
+
+// A warp's table.
+template <typename S>
+struct Table {
+  S* sums;
+  volatile uint8_t* tags;  // read behind the barrier that others wrote before
+  int lane;
+  int bits;  // of a bin's number
+
+  // Adds the terms of lanes of which some name the same bin, in the order of the lanes; `bin` is -1 for none.
+  __device__ __forceinline__ void add_shared(int32_t bin, S term) const {
+    uint32_t equal = __ballot_sync(kFullWarp, bin >= 0);
+    for (int bit = 0; bit < bits; ++bit) {
+      const uint32_t mine = static_cast<uint32_t>(bin) >> bit & 1u;
+      equal &= __ballot_sync(kFullWarp, mine != 0) ^ (mine - 1u);
+    }
+    const uint32_t self = 1u << lane;
+    const bool leads = bin >= 0 && (equal & (self - 1u)) == 0;
+    uint32_t others = leads ? equal & ~self : 0u;
+    S sum = leads ? sums[bin] + term : S(0);
+    while (__any_sync(kFullWarp, others != 0)) {
+      const S other = __shfl_sync(kFullWarp, term, others != 0 ? __ffs(static_cast<int>(others)) - 1 : lane);
+      if (others != 0) sum += other;
+      others &= others - 1u;
+    }
+    if (leads) sums[bin] = sum;
+  }
+
+  // A step: every lane of the warp calls it.
+  __device__ __forceinline__ void add(int32_t bin, S term) const {
+    if (bin >= 0) tags[bin] = static_cast<uint8_t>(lane);
+    __syncwarp();
+    const bool is_alone = bin < 0 || tags[bin] == lane;
+    // Between this and the next step's tags; that one's first barrier stands between the sums of both.
+    __syncwarp();
+    if (__all_sync(kFullWarp, is_alone)) {
+      if (bin >= 0) sums[bin] += term;
+    } else {
+      add_shared(bin, term);
+    }
+  }
+};
+
+// Of one block of entries the result, else a row of partial sums for each.
+template <typename T, typename I, bool kIsResult>
+__global__ void __launch_bounds__(kMostWarps* kWarp)
+    add_blocks(const __grid_constant__ Problem p, const __grid_constant__ Buffers<T, I> b,
+               const __grid_constant__ int bits, Sum<T>* const __grid_constant__ rows) {
+  using S = Sum<T>;
+  const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp, warps = blockDim.x / kWarp;
+  unsigned char* const shared = dynamic_shared<unsigned char>() + warp * table_bytes<S>(p.num_bins);
+  const Table<S> table{reinterpret_cast<S*>(shared), shared + p.num_bins * sizeof(S), lane, bits};
+  const int64_t blocks = kIsResult ? 1 : p.blocks;
+  for (int64_t block = static_cast<int64_t>(blockIdx.x) * warps + warp; block < blocks;
+       block += static_cast<int64_t>(gridDim.x) * warps) {
+    for (int32_t bin = lane; bin < p.num_bins; bin += kWarp) table.sums[bin] = S(0);
+    __syncwarp();
+    const int64_t first = block * kBlock;
+    const int count = static_cast<int>(at_most(kBlock, p.n - first));
+    const I* const input = b.input + first;
+    const T* const weights = b.weights + first;
+    Batch<T, I> batch;
+    batch.load(input, weights, lane, count);
+    for (int at = 0; at < count; at += kBatch) {
+      int32_t bins[kSteps];
+      S terms[kSteps];
+#pragma unroll
+      for (int step = 0; step < kSteps; ++step) {
+        const I entry = batch.entries[step];
+        bins[step] = names_bin(entry, p.num_bins) ? static_cast<int32_t>(entry) : -1;
+        terms[step] = term_of(batch.weights[step]);
+      }
+      batch.load(input, weights, at + kBatch + lane, count);
+#pragma unroll
+      for (int step = 0; step < kSteps; ++step) table.add(bins[step], terms[step]);
+    }
+    __syncwarp();
+    for (int32_t bin = lane; bin < p.num_bins; bin += kWarp) {
+      if constexpr (kIsResult) {
+        b.output[bin] = result_of<T>(table.sums[bin]);
+      } else {
+        rows[block * p.num_bins + bin] = table.sums[bin];
+      }
+    }
+    __syncwarp();
+  }
+}
+
+// Adds up to `per_sum` rows of sums by bin, in their order: to a row of sums again, or to the result.
+template <typename T, bool kIsResult>
+__global__ void __launch_bounds__(kFoldThreads)
+    fold_rows(const __grid_constant__ int32_t num_bins, const __grid_constant__ int64_t num_rows,
+              const __grid_constant__ int64_t per_sum, const Sum<T>* const __grid_constant__ rows,
+              std::conditional_t<kIsResult, T, Sum<T>>* const __grid_constant__ folded) {
+  using S = Sum<T>;
+  wait_for_kernel_before();
+  const int64_t count = ceil_div(num_rows, per_sum) * num_bins;
+  for (int64_t i = grid_thread(); i < count; i += grid_threads()) {
+    const int64_t group = i / num_bins, first = group * per_sum;
+    const int64_t of_group = at_most(per_sum, num_rows - first);
+    const S* const of_bin = rows + first * num_bins + (i - group * num_bins);
+    S sum = S(0);
+#pragma unroll 16
+    for (int64_t row = 0; row < of_group; ++row) sum += of_bin[row * num_bins];
+    if constexpr (kIsResult) {
+      folded[i] = result_of<T>(sum);
+    } else {
+      folded[i] = sum;
+    }
+  }
+}
+
+// The scratch: each block's sums by bin and, of several groups, each group's.
+template <typename S>
+struct Scratch {
+  WorkspaceLayout layout;
+  S* blocks;
+  S* groups;
+
+  Scratch(const Problem& p, void* workspace)
+      : blocks(workspace_array<S>(workspace, layout.reserve<S>(p.blocks * p.num_bins))),
+        groups(workspace_array<S>(workspace, layout.reserve<S>(p.groups > 1 ? p.groups * p.num_bins : 0))) {}
+};
+
+template <typename T, typename I>
+struct BlocksPath {
+  const Request<Problem, Buffers<T, I>>& call;
+
+  size_t bytes() const { return Scratch<Sum<T>>(call.p, nullptr).layout.bytes(); }
+
+  template <bool kIsResult>
+  Status enqueue_blocks(Sum<T>* rows) const {
+    const size_t bytes = table_bytes<Sum<T>>(call.p.num_bins);
+    int64_t warps = at_most(static_cast<int64_t>(kSharedBytes / bytes), kMostWarps);
+    const int64_t blocks = kIsResult ? 1 : call.p.blocks;
+    if (kIsResult) warps = 1;
+    int bits = 0;
+    while (call.p.num_bins > 1 << bits) ++bits;
+    return launch_kernel("bincount kernel", add_blocks<T, I, kIsResult>, blocks_for(blocks, warps),
+                         static_cast<uint32_t>(warps) * kWarp, static_cast<size_t>(warps) * bytes, call.stream, call.p,
+                         call.b, bits, rows);
+  }
+
+  template <bool kIsResult, class To>
+  Status enqueue_fold(int64_t num_rows, int64_t per_sum, const Sum<T>* rows, To* folded) const {
+    const int64_t sums = ceil_div(num_rows, per_sum) * call.p.num_bins;
+    return launch_early("bincount fold kernel", fold_rows<T, kIsResult>, blocks_for(sums, kFoldThreads), kFoldThreads,
+                        0, call.stream, call.p.num_bins, num_rows, per_sum, rows, folded);
+  }
+};
+
+template <typename T, typename I>
+struct OneBlockPath : BlocksPath<T, I> {
+  static const char* name() { return "one block"; }
+  bool can() const { return this->call.p.blocks <= 1; }
+  size_t bytes() const { return 0; }
+  Status enqueue() const { return this->template enqueue_blocks<true>(nullptr); }
+};
+
+template <typename T, typename I>
+struct OneGroupPath : BlocksPath<T, I> {
+  static const char* name() { return "one group"; }
+  bool can() const { return this->call.p.groups <= 1; }
+  Status enqueue() const {
+    const Scratch<Sum<T>> scratch(this->call.p, this->call.workspace);
+    BARACUDA_RETURN_IF_FAILED(this->template enqueue_blocks<false>(scratch.blocks));
+    return this->template enqueue_fold<true>(this->call.p.blocks, kBlocksOfGroup, scratch.blocks, this->call.b.output);
+  }
+};
+
+template <typename T, typename I>
+struct GroupsPath : BlocksPath<T, I> {
+  static const char* name() { return "groups"; }
+  Status enqueue() const {
+    const Problem& p = this->call.p;
+    const Scratch<Sum<T>> scratch(p, this->call.workspace);
+    BARACUDA_RETURN_IF_FAILED(this->template enqueue_blocks<false>(scratch.blocks));
+    BARACUDA_RETURN_IF_FAILED(
+        this->template enqueue_fold<false>(p.blocks, kBlocksOfGroup, scratch.blocks, scratch.groups));
+    return this->template enqueue_fold<true>(p.groups, p.groups, scratch.groups, this->call.b.output);
+  }
+};
+
+template <typename T, typename I>
+using EveryPath = Paths<OneBlockPath<T, I>, OneGroupPath<T, I>, GroupsPath<T, I>>;
+
+template <typename T, typename I>
+Status run(const Problem& p, const Buffers<T, I>& b, void* workspace, Stream stream) {
+  return EveryPath<T, I>::enqueue(Request<Problem, Buffers<T, I>>{p, b, workspace, stream});
+}
+
+template <typename T, typename I>
+size_t bytes_of(const Problem& p, const Buffers<T, I>*) {
+  const Buffers<T, I> none{};
+  return EveryPath<T, I>::choose(Request<Problem, Buffers<T, I>>{p, none, nullptr},
+                                 [](const auto& path) { return path.bytes(); });
+}
+
+}  // namespace
+
+BARACUDA_BINCOUNT_BUFFERS(BARACUDA_PROVIDE_LAUNCH)
+BARACUDA_BINCOUNT_BUFFERS(BARACUDA_PROVIDE_WORKSPACE_SIZE)
+
+}  // namespace baracuda::bincount

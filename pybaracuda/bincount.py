@@ -1,0 +1,149 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Weighted counts: descriptor, plan and array function. Of many bins the function is a sum of segments."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, ClassVar
+
+from . import _call
+from ._arrays import read
+from ._call import MOST_COMBINATIONS, Output, Prepared
+from ._descriptor import Descriptor
+from ._errors import InvalidProblemError, shown
+from ._plan import Plan
+from .segment.plans import SegmentDescriptor
+
+__all__ = ["BincountDescriptor", "BincountPlan", "bincount"]
+
+# The operator's; of more bins a table of sums does not fit into what is near a warp of a GPU.
+MOST_BINS = 4096
+_MOST_SEGMENTS = 2**31 - 1
+_ELEMENTS = ("f32", "f64", "f16", "bf16", "i32", "i64")
+# What entries of a dtype are converted to; None is native. uint64 entries from 2**63 on become negative: dropped.
+_CASTS = {"i32": None, "i64": None, "s8": "i32", "u8": "i32", "s16": "i32", "u16": "i32", "u32": "i64", "u64": "i64"}
+
+
+@dataclass(frozen=True, slots=True)
+class BincountDescriptor(Descriptor):
+    """A weighted count.
+
+    Parameters
+    ----------
+    n : int
+        Entries.
+    num_bins : int
+        Bins, at most 4096.
+    element : {"f32", "f64", "f16", "bf16", "i32", "i64"}
+        Dtype of weights and sums.
+    index_element : {"i32", "i64"}
+        Dtype of the entries.
+
+    Raises
+    ------
+    TypeError
+        If a field has the wrong type.
+    """
+
+    n: int
+    num_bins: int
+    element: str = "f32"
+    index_element: str = "i64"
+
+    operator: ClassVar[str] = "bincount"
+
+    @property
+    def aux_element(self) -> str:
+        """Dtype token of the entries."""
+        return self.index_element
+
+    @property
+    def variant(self) -> str:
+        """The dtype suffix of the C functions."""
+        return f"i64idx_{self.element}" if self.index_element == "i64" else self.element
+
+
+class BincountPlan(Plan):
+    """Tensors ``input`` [n], ``weights`` [n], ``output`` [num_bins]."""
+
+    __slots__ = ()
+    descriptor_type = BincountDescriptor
+    category = "segment"
+
+
+# Shape and dtype of an operand.
+Given = tuple[tuple[int, ...], str]
+
+
+@lru_cache(maxsize=MOST_COMBINATIONS)
+def prepare(device: int, entries: Given, weights: Given, num_bins: int) -> Prepared:
+    """Prepare a call, of many bins as a sum of segments of one column, whose operands stand the other way."""
+    _call.element_of("input", entries[1], tuple(_CASTS))
+    element = _call.element_of("weights", weights[1], _ELEMENTS)
+    _call.check_rank("input", entries[0], "[N]", 1)
+    _call.check_shape("weights", weights[0], entries[0])
+    if not 0 <= num_bins <= _MOST_SEGMENTS:
+        raise InvalidProblemError(f"num_bins is {shown(num_bins)}; wanted 0..{_MOST_SEGMENTS}")
+    cast = _CASTS[entries[1]]
+    index, (n,) = cast or entries[1], entries[0]
+    outputs = [Output((num_bins,), element, element)]
+    descriptor: Descriptor
+    if is_few(num_bins):
+        descriptor = BincountDescriptor(n, num_bins, element, index)
+        return Prepared(_call.kernel_for(descriptor, device), outputs, casts=(cast, None))
+    descriptor = SegmentDescriptor("sum", n, 1, num_bins, "unsorted", element, index)
+    return Prepared(_call.kernel_for(descriptor, device), outputs, casts=(None, cast), primary=1)
+
+
+def is_few(num_bins: int) -> bool:
+    """Tell whether the operator takes so many bins; of more it is a sum of segments."""
+    return num_bins <= MOST_BINS
+
+
+def bincount(input: Any, weights: Any, num_bins: int, *, out: Any = None, stream: Any = None) -> Any:
+    """Add weights by bin, as ``torch.bincount`` does with weights.
+
+    Parameters
+    ----------
+    input : array, [N]
+        The bin of each entry in int32 or int64; other integers are converted by a copy.
+    weights : array, [N]
+        What each entry adds, in float32, float64, float16, bfloat16, int32 or int64.
+    num_bins : int
+        How many bins there are.
+    out : array, optional
+        Dense array that receives the sums; fully overwritten. Not for JAX.
+    stream : int or object with ``__cuda_stream__``, optional
+        CUDA only; None means the current stream of the input's framework.
+
+    Returns
+    -------
+    array, [num_bins]
+        Of the input's kind and device and the weights' dtype; `out` if given.
+
+    Raises
+    ------
+    TypeError
+        If an argument is no array or has a dtype that is never taken.
+    ValueError
+        If shapes do not fit, or `out` cannot be written.
+    InvalidProblemError
+        If `num_bins` is negative or more than 2^31 - 1.
+
+    Notes
+    -----
+    An entry outside [0, num_bins) is dropped. float16 and bfloat16 are added in float32 and rounded once; integers wrap
+    around. The gradient with respect to the weights is :func:`segment_gather`.
+
+    Up to 4096 bins entries are cut into blocks of 4096, and 64 blocks are a group; a block's weights, a group's blocks
+    and the groups are added in ascending order, each from 0. More bins are added as :func:`segment_sum` adds rows. So
+    the same inputs give the same bits on every run, thread count, GPU and backend. Strided arrays are copied first. May
+    be called from any number of threads.
+    """
+    entries = read("input", input, stream)
+    added = read("weights", weights, stream, entries)
+    count = _call.whole("num_bins", num_bins)
+    prepared = prepare(entries.device, (entries.shape, entries.dtype), (added.shape, added.dtype), count)
+    operands = (entries, added) if is_few(count) else (added, entries)
+    return prepared.launch(operands, (out,), stream)[0]

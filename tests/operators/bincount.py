@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The record of weighted counts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+from tolerance import assert_same_bits, assert_within
+
+import pybaracuda
+from pybaracuda._check.abi_calls import Symbol, Values
+from verify.definitions import bincount as definitions
+
+from .record import (
+    INT64_MAX,
+    KIB,
+    Arrays,
+    Baseline,
+    Call,
+    Integers,
+    PlanCase,
+    Record,
+    Refusal,
+    Scratch,
+    ceil_div,
+    numbers,
+    size_between,
+    zero,
+)
+
+_BLOCK, _GROUP, _MOST_BINS = 4096, 64 * 4096, 4096
+
+_BASELINE = Baseline(
+    values={"n": 7, "num_bins": 5},
+    empties=zero("n", "num_bins"),
+    overflows=({"n": INT64_MAX}, {"n": 2**61}),
+    larger={"n": _GROUP + _BLOCK + 33, "num_bins": 70},
+    more_scratch_than_memory={"n": 2**55, "num_bins": _MOST_BINS},
+)
+
+
+def draw_sizes(rng: np.random.Generator, symbol: Symbol) -> Values:
+    """A problem of any order of magnitude."""
+    return {"n": size_between(rng, 1, 10**8), "num_bins": size_between(rng, 1, _MOST_BINS)}
+
+
+def scratch_bounds(symbol: Symbol, backend: str, values: Mapping[str, Any]) -> tuple[int, int]:
+    """The header's."""
+    n, row = values["n"], values["num_bins"] * (8 if symbol.variant.types["T"] in ("f64", "i64") else 4)
+    groups, blocks = ceil_div(n, _GROUP), ceil_div(n, _BLOCK)
+    if backend == "cpu":
+        return 0, row * groups + 15 + 33 * KIB
+    return 0, row * (groups + blocks) + 30 if blocks > 1 else 0
+
+
+def calls(dtype: Any) -> dict[str, Call]:
+    """A few entries, into few bins and into more than a table has."""
+    entries = np.arange(24) * 7 % 6 - 1
+    arrays = {"input": entries, "weights": numbers((24,), dtype)}
+    return {
+        "bincount": Call(pybaracuda.bincount, arrays, {"num_bins": 5}),
+        "bincount_of_many": Call(pybaracuda.bincount, arrays, {"num_bins": _MOST_BINS + 1}),
+    }
+
+
+def plans(element: str) -> dict[str, PlanCase]:
+    """Of the first of them."""
+    return {
+        "bincount": PlanCase(
+            pybaracuda.BincountPlan, pybaracuda.BincountDescriptor(24, 5, element, "i64"), "bincount",
+            ("input", "weights"), ("output",), ("n", "num_bins", "element", "index_element"), "i64",
+        )
+    }  # fmt: skip
+
+
+def check(a: Arrays) -> None:
+    given = a.input, a.weights, a.values["num_bins"]
+    if a.weights.dtype.kind == "i":
+        assert_same_bits(a.output, definitions.bincount_of_integers(*given))
+    else:
+        assert_within(a.output, definitions.bincount(*given))
+
+
+def bad_arrays(calls: Mapping[str, Call]) -> Iterator[Refusal]:
+    """Arrays of other shapes and dtypes."""
+    for name in ("bincount", "bincount_of_many"):
+        arrays = calls[name].arrays
+        short = arrays["weights"][1:]
+        yield Refusal(name, {"weights": short}, ValueError, r"weights has shape \(23,\); wanted \(24,\)")
+        yield Refusal(name, {"input": arrays["input"].reshape(4, 6)}, ValueError, r"input has shape \(4, 6\)")
+        floats = arrays["input"].astype(np.float32)
+        yield Refusal(name, {"input": floats}, TypeError, "input has dtype float32; wanted int32")
+        narrow = np.zeros(24, np.int16)
+        yield Refusal(name, {"weights": narrow}, TypeError, "weights has dtype int16; wanted float32")
+
+
+INVALID = pybaracuda.InvalidProblemError
+DESCRIPTOR = pybaracuda.BincountDescriptor
+_INPUT = Integers("input")
+
+RECORD = Record(
+    families=("bincount",),
+    baselines={"bincount": _BASELINE},
+    checks={"bincount": check},
+    scratch=Scratch(draw_sizes, scratch_bounds),
+    functions={"bincount": "input weights num_bins"},
+    calls=calls,
+    plans=plans,
+    bad_arrays=bad_arrays,
+    bad_options=(
+        ("bincount", "num_bins", -1, INVALID, "num_bins is -1; wanted 0..2147483647"),
+        ("bincount", "num_bins", 2.0, TypeError, "num_bins: wanted an int"),
+        ("bincount_of_many", "num_bins", 2**31, INVALID, "num_bins is 2147483648; wanted"),
+    ),
+    bad_descriptors=((lambda: DESCRIPTOR(1.0, 2), TypeError, "n: wanted int"),),
+    bad_problems=(
+        (DESCRIPTOR(-1, 2), INVALID, "n is -1; wanted"),
+        (DESCRIPTOR(1, _MOST_BINS + 1), INVALID, "num_bins is 4097; wanted 0..4096"),
+        (DESCRIPTOR(1, 1, "s8"), pybaracuda.UnsupportedError, "no variant i64idx_s8"),
+    ),
+    integers={"bincount": _INPUT, "bincount_of_many": _INPUT},
+)

@@ -49,8 +49,8 @@ BARACUDA_TORCH_API void baracuda_torch_raise(void* type, const char* text);
 BARACUDA_TORCH_API int32_t baracuda_torch_screen(const void* entries, int64_t count, int64_t extent, int32_t index,
                                                  void* stream);
 // Writes which element of a tensor, in row-major order, each entry of an index along one of its axes names: int32, -1
-// for none, which is counted as above. The tensor has `extent` rows of `columns` elements, the index `rows` of them, and
-// both as many times as `count` says; `wraps`: a negative entry counts from the end. 0 if nothing was launched.
+// for none, which is counted as above. The tensor has `extent` rows of `columns` elements, the index `rows` of them,
+// and both as many times as `count` says; `wraps`: a negative entry counts from the end. 0 if nothing was launched.
 BARACUDA_TORCH_API int32_t baracuda_torch_place(const void* entries, int64_t count, int64_t rows, int64_t columns,
                                                 int64_t extent, int32_t wraps, void* places, int32_t index,
                                                 void* stream);

@@ -172,9 +172,10 @@ bool load(Kernels... kernels) {
 }
 
 bool load_all() {
-  return load(screen_entries, place_entries<uint32_t>, place_entries<uint64_t>, count_entries, widen_elements<__half, 1>, widen_elements<__half, kPack>,
-              widen_elements<__nv_bfloat16, 1>, widen_elements<__nv_bfloat16, kPack>, finish_elements<float, 1>,
-              finish_elements<float, kPack>, finish_elements<double, 1>, finish_elements<double, kPack>,
+  return load(screen_entries, place_entries<uint32_t>, place_entries<uint64_t>, count_entries,
+              widen_elements<__half, 1>, widen_elements<__half, kPack>, widen_elements<__nv_bfloat16, 1>,
+              widen_elements<__nv_bfloat16, kPack>, finish_elements<float, 1>, finish_elements<float, kPack>,
+              finish_elements<double, 1>, finish_elements<double, kPack>,
               finish_elements<__half, 1>, finish_elements<__half, kPack>, finish_elements<__nv_bfloat16, 1>,
               finish_elements<__nv_bfloat16, kPack>);
 }

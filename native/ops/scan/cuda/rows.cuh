@@ -54,8 +54,8 @@ struct MaximumChain {
   __device__ __forceinline__ C join(C a, NoLink, C b) const { return larger(a, b); }
 };
 
-// Whether a block says what its next tile adds before it scans the one at hand. Then nobody waits: what stands in front
-// of a tile is known once the block comes to it. The tile is read again, from the second-level cache. Where elements are
+// Whether a block says what its next tile adds before it scans the one at hand. Then nobody waits: what stands before a
+// tile is known once the block comes to it. The tile is read again, from the second-level cache. Where elements are
 // dear to make, or are of several tensors, it is read once.
 template <class Op>
 constexpr bool kAnnouncesAhead = !Op::kHasMaxima && !Op::kReadsOthers;

@@ -35,6 +35,8 @@ struct Buckets {
     const int64_t used = ceil_div(int64_t{num_segments}, int64_t{1} << local_bits);
     return static_cast<uint32_t>(4 * (n / used) + (1 << 13));
   }
+  // More rows than this to segments that their tiles had before are of so few segments that one warp adds them all.
+  BARACUDA_HD uint32_t most_repeats() const { return static_cast<uint32_t>(n - n / 32); }
 };
 
 // Rows of a tile, a thread's share of which lie in registers; and of one that every device has room for.
@@ -43,15 +45,33 @@ constexpr int kElementItems = sizeof(T) <= 4 ? 16 : 8;
 template <typename T>
 constexpr int kFewElementItems = sizeof(T) <= 4 ? 8 : 4;
 
-// counts[tile][bucket]: how many rows of the tile go to the bucket. A block has a tile.
+// Which segments a tile has had, a bit for each of 2^16 numbers that they are scattered over: enough to tell rows that
+// all go to few segments from rows of many.
+struct SeenSegments {
+  static constexpr int kWords = 1 << 11;
+  uint32_t* words;
+  // Whether one of this number was there before.
+  __device__ __forceinline__ uint32_t repeats(uint32_t number) const {
+    const uint32_t mark = number * 0x9e3779b1u >> 16;
+    return atomicOr(words + mark / 32, 1u << mark % 32) >> mark % 32 & 1;
+  }
+};
+
+// counts[tile][bucket]: how many rows of the tile go to the bucket; repeats[tile]: how many go to a segment that a row
+// before them went to. A block has a tile.
 template <int kItems>
-__global__ void __launch_bounds__(kSortThreads) count_buckets(FromIds source, Buckets buckets, uint32_t* counts) {
+__global__ void __launch_bounds__(kSortThreads)
+    count_buckets(FromIds source, Buckets buckets, uint32_t* counts, uint32_t* repeats) {
   let_kernel_after_start();
   constexpr int64_t kTile = kSortThreads * kItems;
-  __shared__ uint32_t of_tile[kBuckets];
+  __shared__ uint32_t of_tile[kBuckets], seen_words[SeenSegments::kWords], repeated;
+  const SeenSegments seen{seen_words};
   of_tile[threadIdx.x] = 0;
+  for (int i = threadIdx.x; i < SeenSegments::kWords; i += kSortThreads) seen_words[i] = 0;
+  if (threadIdx.x == 0) repeated = 0;
   __syncthreads();
   const int64_t begin = blockIdx.x * kTile, n = buckets.n;
+  uint32_t mine = 0;
   if (n - begin >= kTile) {
     int32_t keys[kItems];
     source.read_keys<kSortThreads>(begin + threadIdx.x, keys);
@@ -59,43 +79,66 @@ __global__ void __launch_bounds__(kSortThreads) count_buckets(FromIds source, Bu
     for (int j = 0; j < kItems; ++j) {
       const uint32_t row = static_cast<uint32_t>(begin) + threadIdx.x + j * kSortThreads;
       atomicAdd(of_tile + buckets.of(keys[j], row), 1u);
+      mine += seen.repeats(keys[j] == buckets.num_segments ? row : static_cast<uint32_t>(keys[j]));
     }
   } else {
 #pragma unroll 1
     for (int64_t i = begin + threadIdx.x; i < n; i += kSortThreads) {
-      atomicAdd(of_tile + buckets.of(source.key(i), static_cast<uint32_t>(i)), 1u);
+      const uint32_t row = static_cast<uint32_t>(i);
+      const int32_t key = source.key(i);
+      atomicAdd(of_tile + buckets.of(key, row), 1u);
+      mine += seen.repeats(key == buckets.num_segments ? row : static_cast<uint32_t>(key));
     }
   }
+  atomicAdd(&repeated, mine);
   __syncthreads();
   counts[static_cast<int64_t>(blockIdx.x) * kBuckets + threadIdx.x] = of_tile[threadIdx.x];
+  if (threadIdx.x == 0) repeats[blockIdx.x] = repeated;
 }
 
-// Makes each tile's count what the tiles before it have, and finds the totals. A lane has a bucket, a warp its share of
-// the tiles.
-constexpr int kFrontWarps = 32;
-__global__ void __launch_bounds__(32 * kFrontWarps)
-    find_fronts(uint32_t* counts, int32_t tiles, uint32_t* totals) {
+// What is known of the buckets once rows have been counted.
+struct BucketWords {
+  uint32_t* taken;    // [1]: whether the sums are made here, and not by the list
+  uint32_t* repeats;  // [1]: of all tiles
+  uint32_t* totals;   // [kBuckets]
+  uint32_t* starts;   // [kBuckets + 1]: a bucket's first row in the list
+};
+
+// Makes each tile's count what the tiles before it have, and finds the totals. A thread has a bucket and a share of the
+// tiles; the first block adds up the repeats, too.
+constexpr int kFrontThreads = 1024, kFrontBuckets = 8, kFrontShares = kFrontThreads / kFrontBuckets;
+__global__ void __launch_bounds__(kFrontThreads)
+    find_fronts(uint32_t* counts, const uint32_t* repeats, int32_t tiles, BucketWords words) {
   wait_for_kernel_before();
   let_kernel_after_start();
-  __shared__ uint32_t sums[kFrontWarps][32];
-  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-  uint32_t* const mine = counts + blockIdx.x * 32 + lane;
-  const int32_t share = groups_of(tiles, kFrontWarps);
-  const int64_t first = int64_t{warp} * share, end = first + share < tiles ? first + share : tiles;
+  __shared__ uint32_t sums[kFrontShares][kFrontBuckets], repeated;
+  const int bucket = threadIdx.x % kFrontBuckets, share = threadIdx.x / kFrontBuckets;
+  uint32_t* const mine = counts + blockIdx.x * kFrontBuckets + bucket;
+  const int32_t tiles_of_share = groups_of(tiles, kFrontShares);
+  const int64_t first = int64_t{share} * tiles_of_share;
+  const int64_t end = first + tiles_of_share < tiles ? first + tiles_of_share : tiles;
   uint32_t sum = 0;
-#pragma unroll 16
+#pragma unroll 8
   for (int64_t tile = first; tile < end; ++tile) sum += mine[tile * kBuckets];
-  sums[warp][lane] = sum;
+  sums[share][bucket] = sum;
+  if (threadIdx.x == 0) repeated = 0;
   __syncthreads();
   uint32_t before = 0;
-  for (int other = 0; other < warp; ++other) before += sums[other][lane];
-  if (warp == kFrontWarps - 1) totals[blockIdx.x * 32 + lane] = before + sum;
-#pragma unroll 16
+#pragma unroll 8
+  for (int other = 0; other < share; ++other) before += sums[other][bucket];
+  if (share == kFrontShares - 1) words.totals[blockIdx.x * kFrontBuckets + bucket] = before + sum;
+#pragma unroll 8
   for (int64_t tile = first; tile < end; ++tile) {
     const uint32_t count = mine[tile * kBuckets];
     mine[tile * kBuckets] = before;
     before += count;
   }
+  if (blockIdx.x != 0) return;
+  uint32_t all = 0;
+  for (int32_t tile = threadIdx.x; tile < tiles; tile += kFrontThreads) all += repeats[tile];
+  atomicAdd(&repeated, all);
+  __syncthreads();
+  if (threadIdx.x == 0) *words.repeats = repeated;
 }
 
 // What a block of move_elements keeps in shared memory.
@@ -115,13 +158,6 @@ struct MoveTables {
     shift = reinterpret_cast<int32_t*>(places + kTile);
     counts = reinterpret_cast<uint16_t*>(shift + kBuckets);
   }
-};
-
-// What is known of the buckets once rows have been counted.
-struct BucketWords {
-  uint32_t* taken;   // [1]: whether no bucket is too full
-  uint32_t* totals;  // [kBuckets]
-  uint32_t* starts;  // [kBuckets + 1]: a bucket's first row in the list
 };
 
 template <typename T, int kItems>
@@ -169,7 +205,7 @@ __global__ void __launch_bounds__(kSortThreads, kItems > kFewElementItems<T> ? 1
   wait_for_kernel_before();
   // A thread has a bucket from here on.
   const uint32_t all = words.totals[threadIdx.x];
-  const bool is_taken = !__syncthreads_or(all > buckets.most());
+  const bool is_taken = !__syncthreads_or(all > buckets.most() || *words.repeats > buckets.most_repeats());
   if (blockIdx.x == 0 && threadIdx.x == 0) *words.taken = is_taken ? 1 : 0;
   if (!is_taken) return;
   const uint32_t front = fronts[blockIdx.x * static_cast<int64_t>(kBuckets) + threadIdx.x];

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Sums of many rows of one column by many segments: values are moved once, to buckets, and added in shared memory.
-// Where one bucket holds far more than its share, which only the device knows, the list does the call: its launches
-// follow always and end at once otherwise. Here are the scratch of such a call and its launches.
+// Where one bucket holds far more than its share, or neighbouring rows have few segments, which only the device knows,
+// the list does the call: its launches follow always and end at once otherwise. Here are the scratch of such a call and its launches.
 #pragma once
 
 #include "core/checked.h"
@@ -29,16 +29,18 @@ struct ElementScratch {
   using T = typename Tag::Element;
   Buckets buckets;
   BucketWords words{};
-  uint32_t* counts;  // [tiles][kBuckets]
+  uint32_t* counts;   // [tiles][kBuckets]
+  uint32_t* repeats;  // [tiles]
   uint16_t* locals;
   Bits<T>* values;
-  void* of_list;  // the list's scratch, in the place of the last three arrays: it is needed when they are not
+  void* of_list;  // the list's scratch, in the place of the last four arrays: it is needed when they are not
   size_t bytes;
 
   ElementScratch(const Problem& p, void* workspace) : buckets{p.n, p.num_segments, kLeastLocalBits} {
     while (int64_t{kBuckets} << buckets.local_bits < p.num_segments) ++buckets.local_bits;
     WorkspaceLayout head;
     words.taken = workspace_array<uint32_t>(workspace, head.reserve<uint32_t>(1));
+    words.repeats = workspace_array<uint32_t>(workspace, head.reserve<uint32_t>(1));
     words.totals = workspace_array<uint32_t>(workspace, head.reserve<uint32_t>(kBuckets));
     words.starts = workspace_array<uint32_t>(workspace, head.reserve<uint32_t>(kBuckets + 1));
     of_list = workspace_array<unsigned char>(workspace, head.bytes());
@@ -46,6 +48,7 @@ struct ElementScratch {
     // Of the smallest tiles that a device makes necessary.
     const int64_t tiles = ceil_div(int64_t{p.n}, int64_t{kSortThreads} * kFewElementItems<T>);
     counts = workspace_array<uint32_t>(of_list, rest.reserve<uint32_t>(tiles * kBuckets));
+    repeats = workspace_array<uint32_t>(of_list, rest.reserve<uint32_t>(tiles));
     values = workspace_array<Bits<T>>(of_list, rest.reserve<Bits<T>>(p.n));
     locals = workspace_array<uint16_t>(of_list, rest.reserve<uint16_t>(p.n));
     const size_t list_bytes = ListScratch<Tag>(p, nullptr).layout.bytes();
@@ -71,9 +74,10 @@ Status enqueue_buckets(const Problem& p, const Buffers<Tag>& b, const ElementScr
   const FromIds ids{index_of(p, b)};
   const uint32_t tiles = blocks_for(p.n, kSortThreads * kItems);
   BARACUDA_RETURN_IF_FAILED(launch_kernel("segment bucket count kernel", count_buckets<kItems>, tiles, kSortThreads, 0,
-                                          stream, ids, scratch.buckets, scratch.counts));
-  BARACUDA_RETURN_IF_FAILED(launch_early("segment bucket front kernel", find_fronts, kBuckets / 32, 32 * kFrontWarps, 0,
-                                         stream, scratch.counts, tiles, scratch.words.totals));
+                                          stream, ids, scratch.buckets, scratch.counts, scratch.repeats));
+  BARACUDA_RETURN_IF_FAILED(launch_early("segment bucket front kernel", find_fronts, kBuckets / kFrontBuckets,
+                                         kFrontThreads, 0, stream, scratch.counts, scratch.repeats, tiles,
+                                         scratch.words));
   constexpr auto kKernel = move_elements<T, kItems>;
   BARACUDA_RETURN_IF_FAILED(allow_shared_bytes<kKernel>("segment bucket kernel"));
   return launch_early("segment bucket kernel", kKernel, tiles, kSortThreads, MoveTables<T, kItems>::kBytes, stream, ids,

@@ -141,8 +141,8 @@ class RowSorter {
     if (many_keys(n_, num_segments_)) {
       return enqueue_begins_of_keys(ListKeys{records}, n_, num_segments_, begins_, stream, gate_);
     }
-    return launch_early("segment begin kernel", find_begins_of_rows, gate_.blocks(blocks_for(n_, kBeginTile)), kBeginThreads, 0,
-                        stream, records, n_, num_segments_, begins_, gate_);
+    return launch_early("segment begin kernel", find_begins_of_rows, gate_.blocks(blocks_for(n_, kBeginTile)),
+                        kBeginThreads, 0, stream, records, n_, num_segments_, begins_, gate_);
   }
 
   static size_t few_bytes(int32_t bits) { return (size_t{8} + kSortWarps) << bits; }

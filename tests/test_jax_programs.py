@@ -442,6 +442,12 @@ def test_every_array_function_names_this_module_to_a_tracer(rng: np.random.Gener
     refused(lambda i: module.batched_nms(boxes, scores, i, 0.5), np.zeros(3, np.int32))
     refused(lambda b: module.nms_sorted(b, 0.5), boxes)
     refused(lambda x: module.histc(x, 5), ones)
+    given = np.zeros((1, 2), np.int64), np.array([4]), np.array([2])
+    sums = np.ones(1, np.float32), np.ones((1, 4, 5), np.float32)
+    steps = np.ones((4, 1, 3), np.float32)
+    refused(lambda x: module.ctc_loss(x, *given), steps)
+    refused(lambda g: module.ctc_loss_backward(g, steps, *given, *sums), sums[0])
+    refused(lambda w: module.bincount(np.zeros(4, np.int32), w, 3), np.ones(4, np.float32))
     every = {each for each in pybaracuda.__all__ if each[0].islower()}
     assert names == every - NOT_OF_ARRAYS
 

@@ -757,7 +757,11 @@ def operator_calls(data: SimpleNamespace, rng: np.random.Generator) -> dict[str,
     words, begins, bag_ids = data.words, data.begins, torch.tensor([0, 0, 0, 2, 2, 2, 2], device=data.device)
     bag_sizes, held = torch.tensor([3, 0, 4], device=data.device), best.clamp(max=4)[:3].repeat(1, 2)
     of_bags = {"sum": (bag_ids[:0], bag_ids[:0]), "mean": (bag_sizes, bag_ids[:0]), "max": (bag_ids[:0], held)}
+    log_probs, alphas = rows(4, 1, 3), rows(1, 4, 5).detach()
+    aligned = [torch.tensor(each, device=data.device) for each in ([[1, 2]], [4], [2])]
     return {
+        "ctc_loss": [(log_probs, *aligned, 0, 2)],
+        "ctc_loss_backward": [(rows(1), log_probs, *aligned, rows(1).detach(), alphas, 0, False)],
         "embedding_bag": [
             *((rows(5, 4), words, begins, None, mode, 1) for mode in of_bags),
             (rows(5, 4), words, begins, rows(7), "sum", -1),
@@ -900,8 +904,8 @@ def test_every_operator_keeps_pytorchs_rules(data: SimpleNamespace, rng: np.rand
 
 def test_an_operator_called_by_itself_has_its_gradient(data: SimpleNamespace, rng: np.random.Generator) -> None:
     for name, calls in operator_calls(data, rng).items():
-        # What answers indices or counts alone has none, nor have the gradients of boxes and of deform_conv2d.
-        if name in ("histc", "nms", "roi_align_boxes_backward", "deform_conv2d_backward"):
+        # What answers indices or counts alone has none, nor have the gradients of boxes, deform_conv2d and ctc_loss.
+        if name in ("histc", "nms", "roi_align_boxes_backward", "deform_conv2d_backward", "ctc_loss_backward"):
             continue
         for args in calls:
             operator = getattr(torch.ops.pybaracuda, name).default

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Sums of many rows of one column by many segments: values are moved once, to buckets, and added in shared memory.
 // Where one bucket holds far more than its share, or neighbouring rows have few segments, which only the device knows,
-// the list does the call: its launches follow always and end at once otherwise. Here are the scratch of such a call and its launches.
+// the list does the call: its launches follow always and end at once otherwise. Here are the scratch of such a call and
+// its launches.
 #pragma once
 
 #include "core/checked.h"

@@ -64,8 +64,8 @@ Status enqueue_pieces(const Call<Tag>& call, const List& list, const ListScratch
   const size_t shared_bytes = shape.shared_bytes();
   if constexpr (reduces_list<Tag>()) {
     BARACUDA_RETURN_IF_FAILED(launch_early("segment reduce kernel", reduce_list<Tag, V>, scratch.gate.blocks(blocks),
-                                           kThreads, shared_bytes, stream, call, shape, list, scratch.parts, scratch.cut, tasks,
-                                           scratch.kept(), scratch.gate));
+                                           kThreads, shared_bytes, stream, call, shape, list, scratch.parts,
+                                           scratch.cut, tasks, scratch.kept(), scratch.gate));
   } else if constexpr (!takes_pieces_singly<Tag>()) {
     BARACUDA_RETURN_IF_FAILED(launch_early("segment select kernel", select_in_list<Tag, V>, blocks, kThreads,
                                            shared_bytes, stream, call, shape, list, scratch.parts, scratch.cut, tasks));

@@ -163,8 +163,8 @@ BARACUDA_HD double log_of(double x) {
   return x > 0.0 && is_finite(x) ? finite : special;
 }
 
-// f / (2 + f) for a mantissa less 1, rounded as a division rounds: its steps without the test, a branch, for numbers that
-// these are not. That no mantissa gives other bits is tested with nearly all of them (tests/test_nll_loss.py).
+// f / (2 + f) for a mantissa less 1, rounded as a division rounds: its steps without the test for other numbers,
+// which is a branch. That no mantissa gives other bits is tested with nearly all of them (tests/test_nll_loss.py).
 BARACUDA_HD float quotient_of_log(float f) {
   const float divisor = 2.0f + f;
 #if defined(__CUDA_ARCH__)

@@ -179,7 +179,7 @@ def _embedding(words: int, columns: int, count: int, data: Data) -> Problem:
     return Problem(lambda table: embedding(index, table), [data.leaf(words, columns)])
 
 
-def _counted(entries: int, bins: int, data: Data) -> Problem:
+def _weighed(entries: int, bins: int, data: Data) -> Problem:
     """Weighted counts have no gradient; the bins are scaled, by what takes one."""
     index, weights = data.ids(entries, bins), data.normal(entries)
     return Problem(lambda scale: data.torch.bincount(index, weights, bins) * scale, [data.leaf(bins)])
@@ -412,7 +412,7 @@ def _rows() -> Iterator[Row]:
     yield Row("gather of 4096x4096 elements from 4096x1024", whole, tiny)
     whole, tiny = partial(_put, _MANY, _MANY), partial(_put, 4, 4)
     yield Row("put_ accumulate 1,000,000 into 1,000,000", whole, tiny, compiled=False)
-    whole, tiny = partial(_counted, 1 << 24, 1000), partial(_counted, 16, 4)
+    whole, tiny = partial(_weighed, 1 << 24, 1000), partial(_weighed, 16, 4)
     yield Row("bincount 16,777,216 weights into 1,000", whole, tiny, compiled=False)
     yield _of_rows("index_add", _index_add)
     yield _of_rows("index_put accumulate", _index_put)

@@ -132,6 +132,14 @@ Call right_call(const Symbol& symbol) {
   } else if (begins(name, "cum") || begins(name, "logcumsumexp")) {
     for (size_t at = 0; at < 24; at += 8) put<int64_t>(&call.arguments, at, 2);
     put<int32_t>(&call.arguments, 24, static_cast<int32_t>(draw(2)));
+  } else if (begins(name, "embedding_bag")) {
+    put<int64_t>(&call.arguments, 0, 2);
+    for (size_t at = 8; at < 20; at += 4) put<int32_t>(&call.arguments, at, 2);
+    // Whether sums are means, and have weights.
+    if (begins(name, "embedding_bag_f") || begins(name, "embedding_bag_bf") || begins(name, "embedding_bag_i") ||
+        begins(name, "embedding_bag_backward")) {
+      for (size_t at = 20; at < 28; at += 4) put<int32_t>(&call.arguments, at, static_cast<int32_t>(draw(2)));
+    }
   } else if (is_wide) {
     put<int64_t>(&call.arguments, 0, 2);
     put<int32_t>(&call.arguments, 8, 3);

@@ -132,6 +132,14 @@ Call right_call(const Symbol& symbol) {
   } else if (begins(name, "cum") || begins(name, "logcumsumexp")) {
     for (size_t at = 0; at < 24; at += 8) put<int64_t>(&call.arguments, at, 2);
     put<int32_t>(&call.arguments, 24, static_cast<int32_t>(draw(2)));
+  } else if (begins(name, "histc")) {
+    // Bounds that are equal: the elements' own.
+    for (size_t at = 0; at < 16; at += 8) put<int64_t>(&call.arguments, at, 2);
+  } else if (begins(name, "kthvalue") || begins(name, "median") || begins(name, "nanmedian") || begins(name, "mode") ||
+             begins(name, "value_selecting")) {
+    for (size_t at = 0; at < 24; at += 8) put<int64_t>(&call.arguments, at, 2);
+    // Which of them.
+    if (begins(name, "kthvalue")) put<int64_t>(&call.arguments, 24, 1 + static_cast<int64_t>(draw(2)));
   } else if (begins(name, "embedding_bag")) {
     put<int64_t>(&call.arguments, 0, 2);
     for (size_t at = 8; at < 20; at += 4) put<int32_t>(&call.arguments, at, 2);

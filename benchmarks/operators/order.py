@@ -139,6 +139,7 @@ CPU = (
     on_cpu(Selection(name="kthvalue", outer=1024, length=4096), NO_SLOWER),
     on_cpu(Selection(name="median", outer=1024, length=4096), NO_SLOWER),
     on_cpu(Selection(name="median", length=1024, inner=1024), NO_SLOWER),
+    on_cpu(Selection(name="nanmedian", outer=1024, length=4096), NO_SLOWER),
     on_cpu(Selection(name="median", outer=1 << 16, length=16), NO_SLOWER),
     on_cpu(Selection(name="kthvalue", length=1 << 22), NO_SLOWER),
     on_cpu(Selection(name="mode", outer=1024, length=4096), NO_SLOWER),

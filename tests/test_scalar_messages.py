@@ -49,7 +49,7 @@ MAY_BE_NONE = {"out", "stream", "empty_value", "num_rows", "arg", "input", "stri
 # 0, as may that of boxes; one axis takes a sequence of one; no word on corners is torch's default of interpolate.
 TAKEN = {("scale_factor", "2**31"), ("scale_factor", "2**63"), ("scale_factor", "array of one"),
          ("canonical_scale", "2**31"), ("canonical_scale", "2**63"), ("k_min", "None"),
-         ("align_corners", "None"), ("recompute_scale_factor", "None")}  # fmt: skip
+         ("max", "2**31"), ("max", "2**63"), ("align_corners", "None"), ("recompute_scale_factor", "None")}  # fmt: skip
 
 
 def scalars_of(name: str) -> list[str]:

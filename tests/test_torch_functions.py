@@ -443,7 +443,8 @@ def test_every_function_has_its_derivatives_tested(data: SimpleNamespace, rng: n
 
     for case in CASES.values():
         case.call(Recorder(), data, *drawn(rng, case, data.device))
-    assert called == set(FUNCTIONS) - {"dequantize_per_channel"}
+    # Counts have none, and those of bags are called here though their arguments are another test's.
+    assert called - {"embedding_bag"} == set(FUNCTIONS) - {"dequantize_per_channel", "histc"}
 
 
 def test_gradient_of_a_product_is_linear_in_what_comes_back(data: SimpleNamespace, rng: np.random.Generator) -> None:
@@ -761,7 +762,7 @@ def operator_calls(data: SimpleNamespace, rng: np.random.Generator) -> dict[str,
     aligned = [torch.tensor(each, device=data.device) for each in ([[1, 2]], [4], [2])]
     return {
         "ctc_loss": [(log_probs, *aligned, 0, 2)],
-        "ctc_loss_backward": [(rows(1), log_probs, *aligned, rows(1).detach(), alphas, 0, False)],
+        "ctc_loss_backward": [(rows(1).detach(), log_probs.detach(), *aligned, rows(1).detach(), alphas, 0, False)],
         "embedding_bag": [
             *((rows(5, 4), words, begins, None, mode, 1) for mode in of_bags),
             (rows(5, 4), words, begins, rows(7), "sum", -1),

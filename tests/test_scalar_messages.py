@@ -50,6 +50,8 @@ MAY_BE_NONE = {"out", "stream", "empty_value", "num_rows", "arg", "input", "stri
 TAKEN = {("scale_factor", "2**31"), ("scale_factor", "2**63"), ("scale_factor", "array of one"),
          ("canonical_scale", "2**31"), ("canonical_scale", "2**63"), ("k_min", "None"),
          ("max", "2**31"), ("max", "2**63"), ("align_corners", "None"), ("recompute_scale_factor", "None")}  # fmt: skip
+# Good values all the same, whose call would take 24 GiB: 8 for the bins of the output, 16 for counts.
+TOO_LARGE_TO_CALL = {("bins", "2**31")}
 
 
 def scalars_of(name: str) -> list[str]:
@@ -68,6 +70,8 @@ def test_a_wrong_scalar_is_refused_by_its_name(name: str, bad: str) -> None:
             continue
         if argument in ("input", "arg", "output", "mask", "per_sample_weights", "bag_sizes"):
             continue  # arrays that this case leaves out; wrong arrays are another test's
+        if (argument, bad) in TOO_LARGE_TO_CALL:
+            continue
         try:
             result = (
                 case(stream=value)

@@ -137,7 +137,7 @@ def test_every_operator_taken_over_has_a_row(torch: ModuleType) -> None:
     # By the words that stand in the rows' names.
     words = {"grid_sampler_2d": "grid_sample 2d", "grid_sampler_3d": "grid_sample 3d"}
     words |= {"affine_grid_generator_backward": "affine_grid"}
-    words |= {"embedding_dense_backward": "embedding"}
+    words |= {"embedding_dense_backward": "embedding", "sparse_mm": "sparse.mm"}
     words |= {f"max_pool{axes}d_with_indices": f"max_pool{axes}d" for axes in (2, 3)}
     modes = {"linear1d": "linear", "bilinear2d": "bilinear", "bicubic2d": "bicubic", "trilinear3d": "trilinear"}
     words |= {f"upsample_{name}": f"interpolate {mode}" for name, mode in modes.items()}

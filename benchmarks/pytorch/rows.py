@@ -179,6 +179,26 @@ def _embedding(words: int, columns: int, count: int, data: Data) -> Problem:
     return Problem(lambda table: embedding(index, table), [data.leaf(words, columns)])
 
 
+def _sparse(rows: int, of_row: int, columns: int, data: Data) -> Problem:
+    """A square CSR matrix with as many values in every row, evenly spread from a random place on; gradients by both."""
+    torch = data.torch
+    begins = torch.arange(0, rows * of_row + 1, of_row, device=data.device)
+    steps = torch.arange(of_row, device=data.device) * (rows // of_row)
+    places = ((data.ids(rows, rows)[:, None] + steps) % rows).sort(1)[0].reshape(-1)
+
+    def call(values: Any, dense: Any) -> Any:
+        matrix = torch.sparse_csr_tensor(begins, places, values, (rows, rows), check_invariants=False)
+        return torch.sparse.mm(matrix, dense)
+
+    return Problem(call, [data.leaf(rows * of_row), data.leaf(rows, columns)])
+
+
+def _index_reduce(reduce: str, rows: int, columns: int, data: Data) -> Problem:
+    index = data.ids(rows, -(-rows // 10))
+    leaves = [data.leaf(-(-rows // 10), columns), data.leaf(rows, columns)]
+    return Problem(lambda given, source: given.index_reduce(0, index, source, reduce), leaves)
+
+
 def _weighed(entries: int, bins: int, data: Data) -> Problem:
     """Weighted counts have no gradient; the bins are scaled, by what takes one."""
     index, weights = data.ids(entries, bins), data.normal(entries)
@@ -415,6 +435,7 @@ def _rows() -> Iterator[Row]:
     whole, tiny = partial(_weighed, 1 << 24, 1000), partial(_weighed, 16, 4)
     yield Row("bincount 16,777,216 weights into 1,000", whole, tiny, compiled=False)
     yield _of_rows("index_add", _index_add)
+    yield _of_rows("index_reduce amax", partial(_index_reduce, "amax"))
     yield _of_rows("index_put accumulate", _index_put)
     yield _of_rows("index_select", _index_select)
     yield _of_rows("gather of rows", _gather)
@@ -425,6 +446,8 @@ def _rows() -> Iterator[Row]:
         # PyTorch's deterministic flag refuses the gradient of maxima.
         host = "embedding_bag" if mode == "sum" else ""
         yield Row(f"embedding_bag {mode} 50,000 x 128, 200,000 ids", whole, tiny, host)
+    whole, tiny = partial(_sparse, 100_000, 16, 64), partial(_sparse, 4, 2, 3)
+    yield Row("sparse.mm 100,000 x 100,000 of 1,600,000 values, 64 columns", whole, tiny, compiled=False)
     for reduce in ("sum", "max"):
         yield _of_rows(f"segment_reduce {reduce}", partial(_segment_reduce, reduce))
     for name in ("roi_align", "roi_pool"):

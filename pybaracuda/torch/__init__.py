@@ -16,17 +16,21 @@ except ModuleNotFoundError as error:
     # By this module's name: `python -m pybaracuda.torch` then says it in one line, without a traceback.
     raise ModuleNotFoundError("pybaracuda.torch needs PyTorch, which is not installed", name=__name__) from None
 
-# The first nine enter their routes.
+# All but the last two are here for the routes that they enter.
 from . import (  # noqa: F401
     _bags,
+    _bincount,
     _ctc,
     _images,
     _interpolation,
     _losses,
     _order,
     _pooling,
+    _puts,
     _rows,
     _scans,
+    _segments,
+    _sparse,
     geometric,
     scatter,
 )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Routes of bags of embeddings and of their gradients.
+"""Routes of bags of embeddings and of their gradients, and of the gradient of embeddings without bags.
 
 PyTorch answers more than the bags: on CUDA the bag of each position, how many of each bag take part, and of maxima the
 rows that hold them; on the CPU some of these are empty or zeros where its own gradient does not look at them.
@@ -13,14 +13,14 @@ from typing import Any
 import torch
 
 from ..embedding_bag import MODES, embedding_bag, embedding_bag_backward, embedding_bag_weights_backward
+from ..segment import segment_mean, segment_sum
 from ._bad_indices import note
+from ._named import INDICES, in_range
 from ._route import CPU_ALWAYS, of_floats, route
-from ._rows import in_range
 
 __all__: list[str] = []
 
 _FLOATS = "float32, float64, float16, bfloat16"
-_INDICES = (torch.int32, torch.int64)
 
 
 def _padding(padding_idx: int) -> int | None:
@@ -35,8 +35,8 @@ def _bags_of(offsets: Any, count: int) -> Any:
 
 def _of_indices(*indices: Any) -> str:
     """Say what is wrong with tensors that have an entry for each position or bag."""
-    if any(each.dtype not in _INDICES for each in indices):
-        return f"an index of {next(each.dtype for each in indices if each.dtype not in _INDICES)}"
+    if any(each.dtype not in INDICES for each in indices):
+        return f"an index of {next(each.dtype for each in indices if each.dtype not in INDICES)}"
     return "" if all(each.dim() == 1 and each.numel() for each in indices) else "an empty tensor"
 
 
@@ -197,7 +197,7 @@ def _weights_refusal(
     found = _of_indices(indices, offsets) or of_floats(grad, weight)
     if found or mode != 0:
         return found or "another mode"
-    if offset2bag.dtype not in _INDICES or offset2bag.shape[0] not in (0, indices.shape[0]):
+    if offset2bag.dtype not in INDICES or offset2bag.shape[0] not in (0, indices.shape[0]):
         return "shapes that do not fit"
     if grad.dim() != 2 or weight.dim() != 2 or grad.shape[1] != weight.shape[1]:
         return "shapes that do not fit"
@@ -227,3 +227,30 @@ route(
     devices=("cuda",),
     **_OPTIONS,
 )(_run_weights_backward)
+
+
+def _embedding_refusal(
+    grad_output: Any, indices: Any, num_weights: int, padding_idx: int, scale_grad_by_freq: bool
+) -> str:
+    if indices.dtype not in INDICES:
+        return f"an index of {indices.dtype}"
+    if not grad_output.numel() or not num_weights:
+        return "an empty tensor"
+    return of_floats(grad_output) or ("" if in_range(indices, num_weights) else "an index out of range")
+
+
+@route(
+    "aten::embedding_dense_backward",
+    _embedding_refusal,
+    "float32, float64, float16, bfloat16",
+)
+def _embedding_dense_backward(
+    grad_output: Any, indices: Any, num_weights: int, padding_idx: int, scale_grad_by_freq: bool
+) -> Any:
+    ids = indices.reshape(-1)
+    note(ids, num_weights)
+    if padding_idx >= 0:
+        ids = torch.where(ids == padding_idx, -1, ids)
+    # A mean is what the sum is when it is divided by how many entries name a row.
+    reduce = segment_mean if scale_grad_by_freq else segment_sum
+    return reduce(grad_output.reshape(ids.shape[0], -1), ids, num_weights)

@@ -19,8 +19,8 @@ from torch.fx.experimental.proxy_tensor import get_proxy_mode, get_proxy_slot
 
 from .._abi import ABI_HASH
 from ._imports import forget_import, when_imported
+from ._named import rows_named
 from ._route import ROUTES, SLOWER, Route
-from ._rows import rows_named
 from ._tracing import route_tracer
 
 __all__ = ["decompositions", "route_compiler"]

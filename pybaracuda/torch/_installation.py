@@ -22,7 +22,7 @@ from ._route import ROUTES, Route
 
 __all__ = ["Installation", "Line", "install", "lines", "uninstall"]
 
-_KEYS = {"cpu": "CPU", "cuda": "CUDA"}
+_DEVICES = ("cpu", "cuda")
 # Imported after torchvision has brought its operators.
 _LATE = "torchvision.ops.roi_align"
 # One thread at a time changes what is installed.
@@ -62,7 +62,7 @@ class _Override:
         self._holders = self._python_holders = 0
         self._route = route
         self._device = device
-        self._key = _KEYS[device]
+        self._key = route.key(device)
         self._count = _counts.setdefault((route.operator, device), _Count())
         self._place()
 
@@ -199,7 +199,7 @@ class Installation:
         """Put in place what is not yet, of the operators that there are."""
         for route, device in self._routes:
             key = (route.operator, device)
-            if key not in self.keys and _exists(route.operator, _KEYS[device]):
+            if key not in self.keys and _exists(route, device):
                 if key not in _active:
                     _active[key] = _Override(route, device)
                 _active[key].hold(self._native)
@@ -264,7 +264,7 @@ def _chosen(ops: Iterable[str] | None, exclude: Iterable[str], devices: Iterable
         raise ValueError(f"there is no operator {', '.join(unknown)}; wanted some of {', '.join(sorted(groups))}")
     places = [devices] if isinstance(devices, str) else list(devices)
     for place in places:
-        if place not in _KEYS:
+        if place not in _DEVICES:
             raise ValueError(f"devices: there is none called {place!r}; wanted 'cpu' or 'cuda'")
     return [
         (route, place)
@@ -275,11 +275,17 @@ def _chosen(ops: Iterable[str] | None, exclude: Iterable[str], devices: Iterable
     ]
 
 
-def _exists(operator: str, key: str) -> bool:
+def _exists(route: Route, device: str) -> bool:
     """Tell whether this process has the operator: torchvision's come with torchvision, CUDA's with a build for CUDA."""
-    if not torch._C._dispatch_has_kernel(operator):
+    if not torch._C._dispatch_has_kernel(route.operator):
         return False
-    return bool(torch._C._dispatch_has_computed_kernel_for_dispatch_key(operator, key))
+    # A kernel for any layout answers for sparse ones, too, and is not what a route of theirs stands in for.
+    has_kernel = (
+        torch._C._dispatch_has_kernel_for_dispatch_key
+        if route.layout
+        else torch._C._dispatch_has_computed_kernel_for_dispatch_key
+    )
+    return bool(has_kernel(route.operator, route.key(device)))
 
 
 def install(

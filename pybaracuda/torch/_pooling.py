@@ -16,9 +16,9 @@ from ..max_pool import adaptive_max_pool, adaptive_max_pool_backward, max_pool, 
 from ..max_unpool import max_unpool
 from ._bad_indices import note
 from ._channels_last import as_images, as_volumes, has_channels_last, has_whole_vectors
+from ._named import in_range
 from ._native import screen
 from ._route import CHANNELS_LAST, CPU_ALWAYS, FEW_ELEMENTS, SIXTEEN_BITS, of_floats, route
-from ._rows import in_range
 
 __all__: list[str] = []
 

@@ -37,6 +37,8 @@ ANOTHER_AXIS, BY_ELEMENT, SIXTEEN_BITS, CHANNELS_LAST, FEW_ELEMENTS = SLOWER = (
     "few elements on the CPU",
 )
 
+_KEYS = {"cpu": "CPU", "cuda": "CUDA"}
+
 # Every route, by the operator's name.
 ROUTES: dict[str, Route] = {}
 
@@ -71,6 +73,9 @@ class Route:
         in its place by operators of ours, or NotImplemented.
     refused_by_tracer : bool
         Whether PyTorch's own function of shapes, which compilers ask, refuses it under the deterministic flag.
+    layout : {"", "SparseCsr"}
+        Which tensors the calls have, as PyTorch's dispatcher names them: dense ones, or a compressed sparse one as
+        well. The operator's kernel for others stays PyTorch's.
     """
 
     operator: str
@@ -83,11 +88,16 @@ class Route:
     whole: bool
     composite: tuple[str, Callable[..., Any]] | None = field(default=None, repr=False)
     refused_by_tracer: bool = False
+    layout: str = ""
 
     @property
     def namespace(self) -> str:
         """What the dispatcher's library is called."""
         return self.operator.partition("::")[0]
+
+    def key(self, device: str) -> str:
+        """Where its kernel for a kind of device stands in the dispatcher's table."""
+        return self.layout + _KEYS[device]
 
     @property
     def name(self) -> str:
@@ -106,6 +116,7 @@ def route(
     whole: bool = False,
     composite: tuple[str, Callable[..., Any]] | None = None,
     refused_by_tracer: bool = False,
+    layout: str = "",
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Enter the decorated function as the run of an operator's route."""
 
@@ -113,7 +124,17 @@ def route(
         name = operator.partition("::")[2].partition(".")[0]
         places = ("cpu", "cuda") if CPU_ALWAYS else tuple(devices)
         ROUTES[operator] = Route(
-            operator, group or name, refusal, run, conditions, places, compiled, whole, composite, refused_by_tracer
+            operator,
+            group or name,
+            refusal,
+            run,
+            conditions,
+            places,
+            compiled,
+            whole,
+            composite,
+            refused_by_tracer,
+            layout,
         )
         return run
 

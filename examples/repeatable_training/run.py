@@ -28,6 +28,7 @@ _ROOT = Path(__file__).resolve().parents[2]
 PROGRAMS = {
     "spatial_transformer": ({"aten::grid_sampler_2d_backward", "aten::reflection_pad2d_backward"}, ""),
     "graph_network": ({"aten::index_add", "aten::scatter_reduce.two", "aten::embedding_dense_backward"}, ""),
+    "speech": ({"aten::_ctc_loss", "aten::_ctc_loss_backward"}, ""),
     "recommender": ({"aten::_embedding_bag", "aten::_embedding_bag_dense_backward"}, ""),
     "detector": ({"torchvision::roi_align", "torchvision::_roi_align_backward"}, "torchvision"),
 }

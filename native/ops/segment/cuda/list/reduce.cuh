@@ -5,6 +5,7 @@
 
 #include "core/cuda_launch.cuh"
 #include "core/integer_math.h"
+#include "ops/segment/cuda/gate.cuh"
 #include "ops/segment/cuda/list/tasks.cuh"
 
 namespace baracuda::segment {

@@ -23,12 +23,12 @@ from benchmarks.harness.device import DevicePlace
 from benchmarks.harness.options import add_limit, add_list, add_output, add_repeat, add_rows, add_update, result_file
 from benchmarks.harness.place import Place
 
-from . import report, results, training
+from . import programs, report, results, training
 from .results import Result
 from .rows import ROWS, Row
 
 _START = Path(__file__).resolve().parents[1] / "through_pytorch.py"
-SECTIONS = ("host", "training", "rows", "compiled")
+SECTIONS = ("host", "training", "programs", "rows", "compiled")
 _GPU_REPEATS, _CPU_REPEATS = 21, 5
 _LIMIT = 360.0
 # Seconds without which no row and no program begins.
@@ -117,7 +117,7 @@ def _arguments(argv: Sequence[str]) -> argparse.Namespace:
     add_rows(parser)
     add_list(parser)
     add_repeat(parser, _GPU_REPEATS, _CPU_REPEATS)
-    parser.add_argument("--runs", type=int, default=2, help="processes of each training (default: 2)")
+    parser.add_argument("--runs", type=int, default=2, help="processes of each training and program (default: 2)")
     parser.add_argument(
         "--training-sizes", default="", metavar="OPTIONS", help="options of mask_rcnn.py, such as '--steps 8'"
     )
@@ -247,6 +247,16 @@ class Bench:
                 print(report.training_line(self.result.training[-1]), flush=True)
                 self._save()
 
+    def run_programs(self) -> None:
+        """The small programs, each in turn in every way."""
+        for name in programs.NAMES:
+            if not programs.is_there(name):
+                self._not_run(f"programs, {name}: what it needs is not installed")
+            elif self._begins("programs", name, _PROGRAM_SECONDS):
+                self.result.programs.append(programs.run(name, self._device, self._options.runs))
+                print(report.program_line(self.result.programs[-1]), flush=True)
+                self._save()
+
     def profile(self, folder: Path) -> None:
         """Profiles of the training program."""
         sizes = [*self._options.training_sizes.split(), "--device", self._device]
@@ -264,6 +274,8 @@ class Bench:
         for section in self._options.sections:
             if section == "host":
                 self.host()
+            elif section == "programs":
+                self.run_programs()
             elif section != "training":
                 self.rows(section)
             elif self._has("torchvision"):

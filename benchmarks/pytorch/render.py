@@ -47,6 +47,8 @@ def documents_part(root: Path) -> str:
     parts = [report.short_origin(result)]
     if result.training:
         parts.append(report.training_table(result))
+    if result.programs:
+        parts.append(report.programs_table(result))
     if result.rows:
         parts += [report.few_rows_table(result), report.summary(result)]
     link = f"From [this file](../{FOLDER}/{path.name}). [All rows](../{PAGE}), compiled too, and the host's costs."

@@ -16,6 +16,7 @@ from .results import (
     HOST,
     TRAINING_LIMIT,
     HostResult,
+    Program,
     Result,
     RowResult,
     Run,
@@ -214,6 +215,34 @@ def training_table(result: Result, variants: Sequence[Variant] = VARIANTS) -> st
     return _table(heads, lines)
 
 
+def _program_cells(program: Program) -> list[str]:
+    """A step's time in each way, and whether the weights repeat; "≠" after a time says that they do not."""
+    cells = []
+    for way in ("pytorch", "flag", "ours"):
+        step = program.step(way)
+        if step is None:
+            cells.append(program.notes.get(way, ""))
+        else:
+            cells.append(f"{step:.1f}{' ≠' if program.repeats(way) is False else ''}")
+    return cells
+
+
+def program_line(program: Program) -> str:
+    """One small program for the terminal."""
+    plain, flag, ours = _program_cells(program)
+    return f"{program.name}: ms a step {plain}, with the flag {flag}, ours {ours}"
+
+
+def programs_table(result: Result) -> str:
+    """The small programs in Markdown."""
+    lines = []
+    for program in result.programs:
+        plain, ours = program.step("pytorch"), program.step("ours")
+        ratio = f"{ours / plain:.2f} x" if plain and ours else ""
+        lines.append([program.name.replace("_", " "), *_program_cells(program), ratio])
+    return _table(["ms a step", "PyTorch", "with its flag", "ours, --deterministic", "of plain"], lines)
+
+
 def short_origin(result: Result) -> str:
     """Where a table came from, in a sentence."""
     given = result.origin
@@ -240,6 +269,13 @@ HOST_LEGEND = paragraph(
 TRAINING_LEGEND = paragraph(
     f"""float32, SGD, equal seeds, no downloads; every run is a process of its own, the median of its steps after four
     to warm up. target: at most {TRAINING_LIMIT:g} x the plain step, the same weights in every run, no warning."""
+)
+
+
+PROGRAMS_LEGEND = paragraph(
+    """The programs of examples/repeatable_training, which know nothing of pybaracuda: milliseconds of a step, the
+    median over processes of the medians of six steps after four. ≠: the processes did not end with the same weights.
+    raises: the flag refuses an operator. They are small, so that most of a step is the host's work."""
 )
 
 
@@ -298,6 +334,8 @@ def sections(result: Result) -> list[str]:
     parts = [origin(result)]
     if result.training:
         parts += ["### Training", training_table(result), TRAINING_LEGEND]
+    if result.programs:
+        parts += ["### Small programs", programs_table(result), PROGRAMS_LEGEND]
     if refused := refusals(result):
         parts += ["### What PyTorch refuses", refused, refusals_table(result)]
     if result.rows:

@@ -142,6 +142,35 @@ class Training:
 
 
 @dataclass
+class Program:
+    """A small training program, by the way it was run: of each process a step's time and a hash of the weights.
+
+    `notes` says why a way has none.
+    """
+
+    name: str
+    milliseconds: dict[str, list[float]] = field(default_factory=dict)
+    weights: dict[str, list[str]] = field(default_factory=dict)
+    notes: dict[str, str] = field(default_factory=dict)
+
+    def step(self, way: str) -> float | None:
+        """A step's median over a way's processes."""
+        found = self.milliseconds.get(way)
+        return median(found) if found else None
+
+    def repeats(self, way: str) -> bool | None:
+        """Whether all of a way's processes ended with the same weights; None for fewer than two."""
+        found = self.weights.get(way, [])
+        return len(set(found)) == 1 if len(found) > 1 else None
+
+    @property
+    def faults(self) -> list[str]:
+        """What is wrong, beyond speed."""
+        found = [f"{way}: {note}" for way, note in self.notes.items() if note != "raises" or way != "flag"]
+        return [*found, "ours: the runs end with different weights"] if self.repeats("ours") is False else found
+
+
+@dataclass
 class Result(Recorded):
     """A whole run."""
 
@@ -151,6 +180,7 @@ class Result(Recorded):
     host: list[HostResult] = field(default_factory=list)
     rows: list[RowResult] = field(default_factory=list)
     training: list[Training] = field(default_factory=list)
+    programs: list[Program] = field(default_factory=list)
 
     def row(self, name: str) -> RowResult:
         """The row of this name, which is entered if it is new."""
@@ -173,6 +203,7 @@ class Result(Recorded):
     def faults(self) -> list[str]:
         """What is wrong, beyond speed."""
         found = [f"{row.name}: {fault}" for row in self.rows for fault in row.faults]
+        found += [f"{program.name}: {fault}" for program in self.programs for fault in program.faults]
         for variant in dict.fromkeys(run.variant for run in self.training):
             runs = self.variant(variant)
             # With PyTorch's own flag a step may take longer than anybody waits.
@@ -203,11 +234,13 @@ def load(path: Path) -> Result:
     data = Result.read(path)
     rows = [RowResult(row["name"], {name: run_of(run) for name, run in row["runs"].items()}) for row in data["rows"]]
     training = [Training(**each) for each in data["training"]]
-    return Result(data["origin"], [host_of(each) for each in data["host"]], rows, training)
+    # Results from before there were programs have none.
+    programs = [Program(**each) for each in data.get("programs", [])]
+    return Result(data["origin"], [host_of(each) for each in data["host"]], rows, training, programs)
 
 
 def updated(earlier: Result, later: Result) -> Result:
-    """A result with what a later run has in place of what it had: whole rows, the host's costs, variants of training.
+    """A result with what a later run has in place of what it had: rows, host's costs, variants of training, programs.
 
     Raises ValueError if the runs are not of the same machine and software.
     """
@@ -222,4 +255,6 @@ def updated(earlier: Result, later: Result) -> Result:
         result.row(row.name).runs.update(row.runs)
     fresh = {run.variant for run in later.training}
     result.training = [run for run in earlier.training if run.variant not in fresh] + later.training
+    fresh = {program.name for program in later.programs}
+    result.programs = [each for each in earlier.programs if each.name not in fresh] + later.programs
     return result

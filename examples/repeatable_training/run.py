@@ -32,16 +32,24 @@ PROGRAMS = {
     "recommender": ({"aten::_embedding_bag", "aten::_embedding_bag_dense_backward"}, ""),
     "detector": ({"torchvision::roi_align", "torchvision::_roi_align_backward"}, "torchvision"),
 }
-_OURS = ("-m", "pybaracuda.torch", "--deterministic", "--seed", "0", "--report")
+# How a program is run: what stands before it on the command line.
+_FLAG = "import runpy, sys, torch; torch.use_deterministic_algorithms(True); sys.argv.pop(0)\n"
+_FLAG += "runpy.run_module(sys.argv[0], run_name='__main__', alter_sys=True)"
+WAYS = {
+    "pytorch": ("-m",),
+    "flag": ("-c", _FLAG),
+    "ours": ("-m", "pybaracuda.torch", "--deterministic", "--seed", "0", "--report", "-m"),
+}
 # How often PyTorch alone is tried until its weights differ.
 _TRIES = 4
 
 
 class Training(NamedTuple):
-    """A hash of the weights that a program ended with, and the operators whose calls our kernels did."""
+    """A hash of the weights that a program ended with, the operators whose calls our kernels did, a step's time."""
 
     weights: str
     ours: frozenset[str]
+    milliseconds: float
 
 
 class FailedError(RuntimeError):
@@ -54,27 +62,37 @@ def is_usable(module: str) -> bool:
     return subprocess.run([sys.executable, "-c", code], capture_output=True, check=False).returncode == 0
 
 
-def train(program: str, device: str, ours: bool) -> Training:
-    """Run a program in a fresh process, on our kernels or on PyTorch's alone."""
+class RefusedError(FailedError):
+    """A program that has an operator which PyTorch's deterministic flag refuses."""
+
+
+def train(program: str, device: str, way: str) -> Training:
+    """Run a program in a fresh process in one of WAYS: on PyTorch's kernels alone, with its flag, or on ours."""
     package = str(Path(_FOUND.origin).parents[1]) if _FOUND is not None and _FOUND.origin else ""
     path = [package, str(_ROOT), os.environ.get("PYTHONPATH", "")]
-    module = ["-m", f"examples.repeatable_training.{program}", "--device", device]
+    module = [f"examples.repeatable_training.{program}", "--device", device]
+    environ = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, path))}
+    if way == "flag":
+        environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     # In an empty folder, since `python -m` looks there before it looks along the path.
     with tempfile.TemporaryDirectory() as folder:
         done = subprocess.run(
-            [sys.executable, *(_OURS if ours else ()), *module],
+            [sys.executable, *WAYS[way], *module],
             cwd=folder,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, path))},
+            env=environ,
             capture_output=True,
             text=True,
             check=False,
         )
-    weights = re.fullmatch(r"weights (\w+)\n", done.stdout)
-    if done.returncode or weights is None:
-        raise FailedError(f"{program} ended with status {done.returncode}: {done.stdout}{done.stderr}")
+    found = re.fullmatch(r"weights (\w+), ([\d.]+) ms a step\n", done.stdout)
+    if done.returncode or found is None:
+        refused = way == "flag" and "does not have a deterministic implementation" in done.stderr
+        kind = RefusedError if refused else FailedError
+        raise kind(f"{program} ended with status {done.returncode}: {done.stdout}{done.stderr}")
     # The report's columns: operator, device, calls, ours.
     counted = re.findall(r"^(\w+::[\w.]+) +\w+ +[\d,]+ +([\d,]+)", done.stderr, re.MULTILINE)
-    return Training(weights[1], frozenset(operator for operator, count in counted if count != "0"))
+    ours = frozenset(operator for operator, count in counted if count != "0")
+    return Training(found[1], ours, float(found[2]))
 
 
 def _line(program: str, device: str) -> tuple[str, bool]:
@@ -82,14 +100,14 @@ def _line(program: str, device: str) -> tuple[str, bool]:
     wanted, module = PROGRAMS[program]
     if module and not is_usable(module):
         return f"skipped: no usable {module}", True
-    runs = [train(program, device, True) for _ in range(2)]
+    runs = [train(program, device, "ours") for _ in range(2)]
     if lacking := wanted - runs[0].ours:
         return f"FAILED: {', '.join(sorted(lacking))} did not run on our kernels", False
     if runs[0].weights != runs[1].weights:
         return f"FAILED: two runs ended with weights {runs[0].weights} and {runs[1].weights}", False
     text = f"two runs on pybaracuda's kernels end with the same weights ({runs[0].weights})"
-    alone = train(program, device, False).weights
-    if any(train(program, device, False).weights != alone for _ in range(_TRIES - 1)):
+    alone = train(program, device, "pytorch").weights
+    if any(train(program, device, "pytorch").weights != alone for _ in range(_TRIES - 1)):
         return f"{text}; PyTorch alone ends with others each time", True
     return f"{text}; so did {_TRIES} of PyTorch alone with theirs: this machine does not show the difference", True
 

@@ -1,0 +1,40 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs the small programs of examples/repeatable_training in fresh processes, in each of their ways, and keeps what
+they end with.
+"""
+
+from __future__ import annotations
+
+from examples.repeatable_training import run as repeatable
+
+from .results import Program
+
+__all__ = ["NAMES", "WAYS", "is_there", "run"]
+
+NAMES = tuple(repeatable.PROGRAMS)
+WAYS = tuple(repeatable.WAYS)
+
+
+def is_there(name: str) -> bool:
+    """Whether this interpreter has what a program needs beside torch."""
+    _, module = repeatable.PROGRAMS[name]
+    return not module or repeatable.is_usable(module)
+
+
+def run(name: str, device: str, runs: int) -> Program:
+    """Run a program so often in each way; one that PyTorch's flag refuses is not tried again."""
+    result = Program(name)
+    for number in range(runs):
+        for way in WAYS:
+            if way in result.notes:
+                continue
+            try:
+                found = repeatable.train(name, device, way)
+            except repeatable.RefusedError:
+                result.notes[way] = "raises"
+            except repeatable.FailedError as error:
+                result.notes[way] = f"run {number + 1}: {str(error).strip().splitlines()[-1]}"
+            else:
+                result.milliseconds.setdefault(way, []).append(found.milliseconds)
+                result.weights.setdefault(way, []).append(found.weights)
+    return result

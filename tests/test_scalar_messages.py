@@ -38,13 +38,13 @@ BAD: dict[str, Any] = {
 }
 # What a function takes although it stands above: None is no stream, no value, the index's own count of rows.
 # Padding, empty segments, thresholds and a mean's divisor may be any number; ids past the last segment may be many.
-# None is also a stride that is the window's extent, a window's own divisor, as many windows as elements, as many axes
-# as there are, and what a scale_factor stands for or stands in for.
+# None is also one more than the largest id, a stride that is the window's extent, a window's own divisor, as many
+# windows as elements, as many axes as there are, and what a scale_factor stands for or stands in for.
 TAKE_MUCH = ("value", "empty_value", "num_segments", "num_rows", "pad_low", "pad_high", "spatial_scale",
              "divisor_override", "iou_threshold", "ignore_index")  # fmt: skip
-MAY_BE_NONE = {"out", "stream", "empty_value", "num_rows", "arg", "input", "stride", "divisor_override", "output_size",
-               "axes", "size", "scale_factor", "weight", "padding_idx", "per_sample_weights",
-               "max_target_length"}  # fmt: skip
+MAY_BE_NONE = {"out", "stream", "empty_value", "num_segments", "num_rows", "arg", "input", "stride",
+               "divisor_override", "output_size", "axes", "size", "scale_factor", "weight", "padding_idx",
+               "per_sample_weights", "max_target_length"}  # fmt: skip
 # Taken where a function has a meaning for it: a scale of a gradient, whose extents are given, may be any number above
 # 0, as may that of boxes; one axis takes a sequence of one; no word on corners is torch's default of interpolate.
 TAKEN = {("scale_factor", "2**31"), ("scale_factor", "2**63"), ("scale_factor", "array of one"),

@@ -19,7 +19,8 @@ _PARAMETERS = {
     "whose id lies outside [0, num_segments) are dropped.",
     "offsets": "array, [num_segments + 1]: First row of each segment, then the end of the last: int32 or int64, other "
     "integers are converted by a copy; clamped to [0, N]. Rows that no segment covers are dropped.",
-    "num_segments": "int",
+    "num_segments": "int, optional: None is one more than the largest id: a look at the ids, on the current stream of "
+    "their framework, that waits for the device.",
     "grad_output": "array, [num_segments, ...]: Gradient of the result, float32, float64, float16 or bfloat16.",
     "input": "array, [N, ...]: Rows of the forward call.",
     "output": "array, [num_segments, ...]: Result of the forward call.",

@@ -130,7 +130,7 @@ def segment_softmax_backward(
     grad_output: Any,
     output: Any,
     segment_ids: Any,
-    num_segments: int,
+    num_segments: int | None = None,
     *,
     indices_are_sorted: bool = False,
     out: Any = None,

@@ -9,9 +9,11 @@ from functools import cache, lru_cache
 from math import prod
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from .. import _call
 from .._abi import OPERATORS, Tensor
-from .._arrays import read
+from .._arrays import HOST, Operand, read
 from .._call import MOST_COMBINATIONS, Output, Prepared
 from .._dtypes import FLOATS
 from .._errors import shown
@@ -75,6 +77,22 @@ def rows_of(operation: str, form: str) -> frozenset[str]:
     return _operator(operation, form).by_rows
 
 
+def _counted(operator: _Operator, form: str, operands: Sequence[Operand]) -> int | None:
+    """Answer one more than the largest id; None where another array says it, or ids that :func:`prepare` refuses."""
+    by_segment = set(operator.inputs) - operator.by_rows - {operator.index_name}
+    ids = operands[operator.inputs.index(operator.index_name)]
+    if form == "csr" or by_segment or ids.dtype not in _ID_CASTS or len(ids.shape) != 1:
+        return None
+    if not ids.shape[0]:
+        return 0
+    if ids.device == HOST:
+        array = ids.array if hasattr(ids.array, "__array__") else np.from_dlpack(ids.array)
+        return max(int(np.max(np.asarray(array))) + 1, 0)
+    if not hasattr(ids.array, "max"):
+        raise TypeError(f"num_segments: wanted an int, since {type(ids.array).__name__} has no max to look at the ids")
+    return max(int(ids.array.max()) + 1, 0)
+
+
 def run(
     operation: str,
     form: str,
@@ -92,6 +110,8 @@ def run(
     operands = [first]
     for name, array in zip(operator.inputs[1:], arrays[1:], strict=True):
         operands.append(read(name, array, stream, first))
+    if num_segments is None:
+        num_segments = _counted(operator, form, operands)
     prepared = prepare(
         first.device,
         operation,

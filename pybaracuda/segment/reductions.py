@@ -46,7 +46,7 @@ def _run(
 def segment_sum(
     input: Any,
     segment_ids: Any,
-    num_segments: int,
+    num_segments: int | None = None,
     *,
     indices_are_sorted: bool = False,
     empty_value: Any = None,
@@ -64,7 +64,7 @@ def segment_sum(
 def segment_mean(
     input: Any,
     segment_ids: Any,
-    num_segments: int,
+    num_segments: int | None = None,
     *,
     indices_are_sorted: bool = False,
     empty_value: Any = None,
@@ -82,7 +82,7 @@ def segment_mean(
 def segment_max(
     input: Any,
     segment_ids: Any,
-    num_segments: int,
+    num_segments: int | None = None,
     *,
     indices_are_sorted: bool = False,
     empty_value: Any = None,
@@ -103,7 +103,7 @@ def segment_max(
 def segment_min(
     input: Any,
     segment_ids: Any,
-    num_segments: int,
+    num_segments: int | None = None,
     *,
     indices_are_sorted: bool = False,
     empty_value: Any = None,
@@ -124,7 +124,7 @@ def segment_min(
 def segment_prod(
     input: Any,
     segment_ids: Any,
-    num_segments: int,
+    num_segments: int | None = None,
     *,
     indices_are_sorted: bool = False,
     empty_value: Any = None,
@@ -142,7 +142,7 @@ def segment_prod(
 def segment_logsumexp(
     input: Any,
     segment_ids: Any,
-    num_segments: int,
+    num_segments: int | None = None,
     *,
     indices_are_sorted: bool = False,
     empty_value: Any = None,
@@ -160,7 +160,7 @@ def segment_logsumexp(
 def segment_softmax(
     input: Any,
     segment_ids: Any,
-    num_segments: int,
+    num_segments: int | None = None,
     *,
     indices_are_sorted: bool = False,
     out: Any = None,
@@ -175,7 +175,7 @@ def segment_softmax(
 
 @documented(input=NUMBER_ROWS, returns=PER_SEGMENT)
 def unsorted_segment_max(
-    input: Any, segment_ids: Any, num_segments: int, *, out: Any = None, stream: Any = None
+    input: Any, segment_ids: Any, num_segments: int | None = None, *, out: Any = None, stream: Any = None
 ) -> Any:
     """Take the maximum over the rows of each segment: :func:`segment_max` of ids in any order."""
     return run("max", "unsorted", (input, segment_ids), num_segments=num_segments, out=out, stream=stream)

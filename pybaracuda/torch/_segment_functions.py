@@ -29,17 +29,25 @@ _PER_SEGMENT = "Tensor, [num_segments, ...]: Of the input's dtype and device."
 _PER_ROW = "Tensor, [N, ...]: Of the input's dtype and device. Dropped rows are 0."
 
 
+def _number_of_segments(num_segments: int | None, ids: Any) -> int:
+    """Answer how many segments there are: as said, else one more than the largest id."""
+    if num_segments is not None:
+        return num_segments
+    return max(int(ids.max()) + 1, 0) if ids.numel() else 0
+
+
 def _segments(
     operation: str,
     input: Any,
     index: Any,
     form: str,
-    num_segments: int,
+    num_segments: int | None,
     empty_value: Any,
     return_arg: bool = False,
     ties: str = "first",
 ) -> Any:
     """Call a reduction with its derivative, a maximum or minimum as the caller wants it."""
+    num_segments = _number_of_segments(num_segments, index)
     if operation not in ("max", "min"):
         return reduced(input, index, operation, form, num_segments, empty_value)
     return selected(input, index, with_arg(operation, return_arg), form, num_segments, empty_value, ties)
@@ -47,7 +55,12 @@ def _segments(
 
 @documented_of_tensors(input=NUMBER_ROWS, returns=_PER_SEGMENT)
 def segment_sum(
-    input: Any, segment_ids: Any, num_segments: int, *, indices_are_sorted: bool = False, empty_value: Any = None
+    input: Any,
+    segment_ids: Any,
+    num_segments: int | None = None,
+    *,
+    indices_are_sorted: bool = False,
+    empty_value: Any = None,
 ) -> Any:
     """Sum the rows of each segment, as ``jax.ops.segment_sum`` does.
 
@@ -59,7 +72,12 @@ def segment_sum(
 
 @documented_of_tensors(input=FLOAT_ROWS, returns=_PER_SEGMENT)
 def segment_mean(
-    input: Any, segment_ids: Any, num_segments: int, *, indices_are_sorted: bool = False, empty_value: Any = None
+    input: Any,
+    segment_ids: Any,
+    num_segments: int | None = None,
+    *,
+    indices_are_sorted: bool = False,
+    empty_value: Any = None,
 ) -> Any:
     """Average the rows of each segment.
 
@@ -72,7 +90,7 @@ def segment_mean(
 def segment_max(
     input: Any,
     segment_ids: Any,
-    num_segments: int,
+    num_segments: int | None = None,
     *,
     indices_are_sorted: bool = False,
     empty_value: Any = None,
@@ -92,7 +110,7 @@ def segment_max(
 def segment_min(
     input: Any,
     segment_ids: Any,
-    num_segments: int,
+    num_segments: int | None = None,
     *,
     indices_are_sorted: bool = False,
     empty_value: Any = None,
@@ -111,7 +129,12 @@ def segment_min(
 
 @documented_of_tensors(input=NUMBER_ROWS, returns=_PER_SEGMENT)
 def segment_prod(
-    input: Any, segment_ids: Any, num_segments: int, *, indices_are_sorted: bool = False, empty_value: Any = None
+    input: Any,
+    segment_ids: Any,
+    num_segments: int | None = None,
+    *,
+    indices_are_sorted: bool = False,
+    empty_value: Any = None,
 ) -> Any:
     """Multiply the rows of each segment, as ``jax.ops.segment_prod`` does.
 
@@ -123,7 +146,12 @@ def segment_prod(
 
 @documented_of_tensors(input=FLOAT_ROWS, returns=_PER_SEGMENT)
 def segment_logsumexp(
-    input: Any, segment_ids: Any, num_segments: int, *, indices_are_sorted: bool = False, empty_value: Any = None
+    input: Any,
+    segment_ids: Any,
+    num_segments: int | None = None,
+    *,
+    indices_are_sorted: bool = False,
+    empty_value: Any = None,
 ) -> Any:
     """Take the logarithm of the sum of exponentials of each segment's rows.
 
@@ -133,12 +161,15 @@ def segment_logsumexp(
 
 
 @documented_of_tensors(input=FLOAT_ROWS, returns=_PER_ROW)
-def segment_softmax(input: Any, segment_ids: Any, num_segments: int, *, indices_are_sorted: bool = False) -> Any:
+def segment_softmax(
+    input: Any, segment_ids: Any, num_segments: int | None = None, *, indices_are_sorted: bool = False
+) -> Any:
     """Take the softmax over the rows of each segment.
 
     Where the largest value of a segment is infinite, the rows that hold it share 1 equally. Derivatives of every order.
     """
-    return softmax(input, segment_ids, form_of(indices_are_sorted), num_segments)
+    form = form_of(indices_are_sorted)
+    return softmax(input, segment_ids, form, _number_of_segments(num_segments, segment_ids))
 
 
 @documented_of_tensors(

@@ -254,15 +254,28 @@ def segment_prod_backward(grad_output: Any, input: Any, segment_ids: Any) -> Sum
 
 
 def segment_logsumexp_backward(grad_output: Any, input: Any, output: Any, segment_ids: Any) -> Sum:
-    """The difference, the exponential and the product."""
+    """The difference, the exponential and the product. In 16 bits ``output`` is rounded and plays no part."""
     gradient = in_float64(grad_output)
     of = _Segments(segment_ids, len(gradient))
-    values, sums = in_float64(input)[of.rows], in_float64(output)[of.ids]
+    values = in_float64(input)[of.rows]
+    if np.asarray(input).dtype.itemsize == 2:
+        return _softmax_times(gradient, of, values)
+    sums = in_float64(output)[of.ids]
     with np.errstate(invalid="ignore", over="ignore"):
         relative = np.where(values == sums, 0.0, values - sums)
         value = gradient[of.ids] * np.exp(relative)
     distance = np.where(np.isfinite(relative), np.abs(relative), 0.0)
     return of.sum_of_rows(value, np.abs(value), 1, distance + 1 + EXPONENTIAL)
+
+
+def _softmax_times(gradient: Array, of: _Segments, values: Array) -> Sum:
+    """The softmax's roundings and a product; the rows that hold an infinite extreme have the whole gradient each."""
+    parts = _Exponentials(of, values)
+    with np.errstate(invalid="ignore", over="ignore"):
+        value = gradient[of.ids] * parts.terms / np.where(np.isinf(parts.largest), 1.0, parts.sum)[of.ids]
+    besides = parts.distance + 2 + EXPONENTIAL
+    roundings, own = (each[of.ids] + besides for each in (parts.error, parts.own))
+    return of.sum_of_rows(value, np.abs(value), of.count[of.ids], roundings, own)
 
 
 def segment_softmax_backward(grad_output: Any, output: Any, segment_ids: Any, num_segments: int) -> Sum:

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The rules that add up exponentials: logsumexp, softmax, and softmax's gradient.
+// The rules that add up exponentials: logsumexp, softmax, and the gradients of both.
 #pragma once
 
 #include <cstdint>
@@ -65,6 +65,36 @@ struct Rule<rule::Softmax<T>> : ExponentialSum<T> {
     return stored<T>(term / choose(is_nan(largest), canonical_nan<Compute<T>>(), sum));
   }
 };
+
+// t is the logsumexp: exact enough, so that a row needs no other row.
+template <typename T>
+struct Rule<rule::LogSumExpGradient<T>> {
+  static constexpr Kind kKind = Kind::kMap;
+  static constexpr int kRows = 1, kSegments = 2;
+  static constexpr bool kCounts = false, kArg = false;
+  static BARACUDA_HD T value(T s, T t, T x, int32_t, int64_t, int64_t) {
+    const Compute<T> term = choose(wide(x) == wide(t), Compute<T>(1), exp_of(wide(x) - wide(t)));
+    return stored<T>(wide(s) * term);
+  }
+};
+
+// A logsumexp that was rounded to 16 bits is off by as much as its exponent allows, a quarter where it is 1000, and so
+// would be the exponent of every row: the sum is formed anew. Where the largest value is infinite, the logsumexp is it.
+template <typename T>
+struct GradientOfSum : ExponentialSum<T> {
+  static constexpr Kind kKind = Kind::kDistribute;
+  static constexpr int kSegments = 1;
+  static constexpr bool kReadsRowsAgain = true;
+  static BARACUDA_HD T value(Compute<T> largest, Compute<T> sum, T s, T x, T, int32_t) {
+    const Compute<T> term = choose(wide(x) == largest, Compute<T>(1), exp_of_negative(wide(x) - largest));
+    const Compute<T> all = choose(is_finite(largest), sum, Compute<T>(1));
+    return stored<T>(wide(s) * (term / choose(is_nan(largest), canonical_nan<Compute<T>>(), all)));
+  }
+};
+template <>
+struct Rule<rule::LogSumExpGradient<Half>> : GradientOfSum<Half> {};
+template <>
+struct Rule<rule::LogSumExpGradient<Bfloat16>> : GradientOfSum<Bfloat16> {};
 
 // x is the softmax, y its gradient.
 template <typename T>

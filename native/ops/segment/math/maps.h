@@ -39,17 +39,6 @@ struct Rule<rule::ArgGradient<T>> {
   static constexpr bool kCounts = false, kArg = true;
   static BARACUDA_HD T value(T s, T, T, int32_t, int64_t arg, int64_t row) { return choose(arg == row, s, T{}); }
 };
-// t is the logsumexp.
-template <typename T>
-struct Rule<rule::LogSumExpGradient<T>> {
-  static constexpr Kind kKind = Kind::kMap;
-  static constexpr int kRows = 1, kSegments = 2;
-  static constexpr bool kCounts = false, kArg = false;
-  static BARACUDA_HD T value(T s, T t, T x, int32_t, int64_t, int64_t) {
-    const Compute<T> term = choose(wide(x) == wide(t), Compute<T>(1), exp_of(wide(x) - wide(t)));
-    return stored<T>(wide(s) * term);
-  }
-};
 
 }  // namespace
 }  // namespace baracuda::segment

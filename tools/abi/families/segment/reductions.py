@@ -129,7 +129,7 @@ _FORMS = (
 
 
 # Gradients of which a row's needs no other row.
-_OF_ONE_ROW = ("sum_backward", "max_with_arg_backward", "min_with_arg_backward", "logsumexp_backward")
+_OF_ONE_ROW = ("sum_backward", "max_with_arg_backward", "min_with_arg_backward")
 
 
 @dataclass(frozen=True)
@@ -165,6 +165,8 @@ class _Row:
         counts = form.family != "segment_csr"
         if self.name in _OF_ONE_ROW or (self.name == "mean_backward" and not counts):
             return "None."
+        if self.name == "logsumexp_backward":
+            return f"None in f32 and f64. In f16 and bf16: {form.workspace}"
         most = _COUNTS_WORKSPACE if self.name == "mean_backward" else form.workspace
         return most + _FROZEN_WORKSPACE if counts and self.name in ("mean", "mean_backward") else most
 
@@ -300,8 +302,10 @@ _ROWS = (
     _gradient(
         "logsumexp", "grad_output[s, d] exp(input[i, d] - output[s, d]).",
         "grad_output, same input, given output",
-        "Where input and output are equal the factor is 1, also if both are infinite.",
-        "One exponential, one rounding.", "torch.logsumexp's gradient.",
+        "Where input and output are equal the factor is 1, also if both are infinite. In f16 and bf16 the output, "
+        "which is rounded, is not read: the factor is exp(input - largest) over the sum of these, formed anew in f32, "
+        "and 1 for rows that are the largest if that is infinite.",
+        f"In f32 and f64 one exponential, one rounding. In f16 and bf16: {_IN_PIECES}", "torch.logsumexp's gradient.",
     ),
     _gradient(
         "softmax", "output (grad_output - sum of output grad_output over {condition}).",

@@ -413,14 +413,19 @@ def _rows() -> Iterator[Row]:
         yield Row(f"histc 16,777,216 into 256{text}", whole, tiny, "" if reach else "histc")
     whole, tiny = partial(_aligned, 500, 32, 80, 60), partial(_aligned, 4, 1, 3, 1)
     yield Row("ctc_loss T500 N32 C80 L60", whole, tiny, "ctc_loss")
-    shape = _PLANES[2]
-    for text, build in (("avg_pool2d 2", partial(_windows, "avg_pool2d", shape, {"kernel_size": 2})),
-                        ("adaptive_avg_pool2d 7", partial(_windows, "adaptive_avg_pool2d", shape, {"output_size": 7})),
-                        ("max_pool2d 3", partial(_windows, "max_pool2d", shape, {"kernel_size": 3, "stride": 2})),
-                        ("interpolate nearest x2", partial(_interpolate, shape, "nearest")),
-                        ("interpolate bilinear x2", partial(_interpolate, shape, "bilinear"))):  # fmt: skip
-        whole = partial(_with_channels_last, build)
-        yield Row(f"{text}, {'x'.join(map(str, shape))} channels last", whole, whole)
+    pooled: dict[str, tuple[str, dict[str, int]]] = {
+        "avg_pool2d 2": ("avg_pool2d", {"kernel_size": 2}),
+        "adaptive_avg_pool2d 7": ("adaptive_avg_pool2d", {"output_size": 7}),
+        "max_pool2d 3": ("max_pool2d", {"kernel_size": 3, "stride": 2}),
+    }
+    shapes = _PLANES[2], (2, 8, 16, 16)
+    last = f"{'x'.join(map(str, shapes[0]))} channels last"
+    for text, (name, options) in pooled.items():
+        whole, tiny = (partial(_with_channels_last, partial(_windows, name, each, options)) for each in shapes)
+        yield Row(f"{text}, {last}", whole, tiny)
+    for mode in ("nearest", "bilinear"):
+        whole, tiny = (partial(_with_channels_last, partial(_interpolate, each, mode)) for each in shapes)
+        yield Row(f"interpolate {mode} x2, {last}", whole, tiny)
     for reduce in ("sum", "prod", "mean", "amax", "amin"):
         rows = _FEW if reduce == "prod" else _MANY
         row = _of_rows(f"scatter_reduce {reduce}", partial(_scatter_reduce, reduce), rows)

@@ -458,3 +458,14 @@ def test_a_symbolic_size_is_refused() -> None:
     shape = export.symbolic_shape("b, 3")
     with pytest.raises(Exception, match=r"wanted|integer|int"):
         exported(lambda x: bj.pad(x, 1, 1), jax.ShapeDtypeStruct(shape, np.float32))
+
+
+def test_a_call_is_a_program_s_result_beside_a_product_with_a_vector(rng: np.random.Generator) -> None:
+    """XLA of some versions ended the process."""
+    vector = rng.standard_normal(2).astype(np.float32)
+    matrix = rng.standard_normal((2, 40)).astype(np.float32)
+    of_program = jax.jit(lambda v, m: bj.cumsum(v @ m, 0))(vector, matrix)
+    # Two products, their sum and at most 40 additions, each rounded by at most 2^-24 of the terms so far.
+    vector, matrix = vector.astype(np.float64), matrix.astype(np.float64)
+    bound = 44 * 2.0**-24 * np.cumsum(np.abs(vector) @ np.abs(matrix))
+    assert (np.abs(of_program - np.cumsum(vector @ matrix)) <= bound).all()

@@ -30,6 +30,10 @@ __all__ = ["array_of", "call", "in_64_bits", "run", "spec_of"]
 # How many programs of one operator each are kept for calls outside of jit, and how many partitionings.
 _MOST_PROGRAMS = 1024
 
+# Where a program's result is the only result of a foreign call, and the program has a product of a matrix and a vector,
+# XLA for CPUs before 0.7.2 takes the call's attributes for its own and ends the process. So calls have a second result.
+_LONE_RESULTS_FAIL = jax.__version_info__ < (0, 7, 2)
+
 # What a program is made for, in JAX's words.
 Platforms = tuple[str, ...]
 
@@ -116,7 +120,7 @@ def _launch(operation: KernelOperation, platforms: Platforms, operands: Sequence
     kernel = prepared.kernel
     results = [jax.ShapeDtypeStruct(output.shape, numpy_dtype(output.dtype)) for output in prepared.outputs]
     scratch = _scratch_bytes(kernel, platforms)
-    if scratch:
+    if scratch or (scratch == 0 and _LONE_RESULTS_FAIL and "cpu" in platforms):
         # Scratch is a result that nobody reads, since XLA places results and uses their memory again.
         results.append(jax.ShapeDtypeStruct((scratch,), np.uint8))
     foreign = ffi.ffi_call(OWN_SCRATCH if scratch is None else TARGET, results)

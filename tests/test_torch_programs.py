@@ -16,7 +16,7 @@ repeatable = importlib.import_module("examples.repeatable_training.run")
 
 
 # Without a torchvision that goes with this torch there is no detector; that is no skip.
-HERE = sorted(name for name, (_, module) in repeatable.PROGRAMS.items() if not module or repeatable.is_usable(module))
+HERE = sorted(filter(repeatable.is_there, repeatable.PROGRAMS))
 
 
 @pytest.mark.parametrize("program", HERE)

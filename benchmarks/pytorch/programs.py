@@ -9,23 +9,17 @@ from examples.repeatable_training import run as repeatable
 
 from .results import Program
 
-__all__ = ["NAMES", "WAYS", "is_there", "run"]
+__all__ = ["NAMES", "is_there", "run"]
 
 NAMES = tuple(repeatable.PROGRAMS)
-WAYS = tuple(repeatable.WAYS)
-
-
-def is_there(name: str) -> bool:
-    """Whether this interpreter has what a program needs beside torch."""
-    _, module = repeatable.PROGRAMS[name]
-    return not module or repeatable.is_usable(module)
+is_there = repeatable.is_there
 
 
 def run(name: str, device: str, runs: int) -> Program:
     """Run a program so often in each way; one that PyTorch's flag refuses is not tried again."""
     result = Program(name)
     for number in range(runs):
-        for way in WAYS:
+        for way in repeatable.WAYS:
             if way in result.notes:
                 continue
             try:

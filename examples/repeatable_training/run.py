@@ -62,6 +62,12 @@ def is_usable(module: str) -> bool:
     return subprocess.run([sys.executable, "-c", code], capture_output=True, check=False).returncode == 0
 
 
+def is_there(program: str) -> bool:
+    """Whether this interpreter has what a program needs beside torch."""
+    _, module = PROGRAMS[program]
+    return not module or is_usable(module)
+
+
 class RefusedError(FailedError):
     """A program that has an operator which PyTorch's deterministic flag refuses."""
 
@@ -98,7 +104,7 @@ def train(program: str, device: str, way: str) -> Training:
 def _line(program: str, device: str) -> tuple[str, bool]:
     """What became of one program, and whether it repeated."""
     wanted, module = PROGRAMS[program]
-    if module and not is_usable(module):
+    if not is_there(program):
         return f"skipped: no usable {module}", True
     runs = [train(program, device, "ours") for _ in range(2)]
     if lacking := wanted - runs[0].ours:

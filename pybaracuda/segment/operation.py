@@ -41,6 +41,8 @@ class _Operator(NamedTuple):
     by_rows: frozenset[str]
     # Whose dtype and columns the others must have.
     leading: str
+    # Whether nothing but the largest id can say how many segments there are.
+    ids_count: bool
     elements: tuple[str, ...]
 
 
@@ -52,12 +54,17 @@ def _operator(operation: str, form: str) -> _Operator:
     names = {tensor.name: renamed.get(tensor.name, tensor.name) for tensor in tensors}
     inputs = tuple(names[tensor.name] for tensor in tensors if tensor.role == "input")
     elements = {variant.types["T"] for variant in table.variants.values()}
+    index_name = "offsets" if form == "csr" else "segment_ids"
+    by_rows = frozenset(
+        names[each.name] for each in tensors if len(each.shape) == 2 and each.shape[0] != "num_segments"
+    )
     return _Operator(
         inputs,
         tuple(names[tensor.name] for tensor in tensors if tensor.role == "output"),
-        "offsets" if form == "csr" else "segment_ids",
-        frozenset(names[each.name] for each in tensors if len(each.shape) == 2 and each.shape[0] != "num_segments"),
+        index_name,
+        by_rows,
         next((name for name in ("input", "output") if name in inputs), inputs[0]),
+        form != "csr" and by_rows.issuperset(set(inputs) - {index_name}),
         tuple(token for token in (*FLOATS, "i32", "i64") if token in elements),
     )
 
@@ -77,11 +84,9 @@ def rows_of(operation: str, form: str) -> frozenset[str]:
     return _operator(operation, form).by_rows
 
 
-def _counted(operator: _Operator, form: str, operands: Sequence[Operand]) -> int | None:
-    """Answer one more than the largest id; None where another array says it, or ids that :func:`prepare` refuses."""
-    by_segment = set(operator.inputs) - operator.by_rows - {operator.index_name}
-    ids = operands[operator.inputs.index(operator.index_name)]
-    if form == "csr" or by_segment or ids.dtype not in _ID_CASTS or len(ids.shape) != 1:
+def _counted(ids: Operand) -> int | None:
+    """Answer one more than the largest id; None of ids that :func:`prepare` refuses."""
+    if ids.dtype not in _ID_CASTS or len(ids.shape) != 1:
         return None
     if not ids.shape[0]:
         return 0
@@ -110,8 +115,8 @@ def run(
     operands = [first]
     for name, array in zip(operator.inputs[1:], arrays[1:], strict=True):
         operands.append(read(name, array, stream, first))
-    if num_segments is None:
-        num_segments = _counted(operator, form, operands)
+    if num_segments is None and operator.ids_count:
+        num_segments = _counted(operands[operator.inputs.index(operator.index_name)])
     prepared = prepare(
         first.device,
         operation,

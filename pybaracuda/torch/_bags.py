@@ -242,7 +242,7 @@ def _embedding_refusal(
 @route(
     "aten::embedding_dense_backward",
     _embedding_refusal,
-    "float32, float64, float16, bfloat16",
+    _FLOATS,
 )
 def _embedding_dense_backward(
     grad_output: Any, indices: Any, num_weights: int, padding_idx: int, scale_grad_by_freq: bool

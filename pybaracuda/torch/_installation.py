@@ -18,11 +18,10 @@ from . import _diversions, _native
 from ._compile import route_compiler
 from ._deterministic import Deterministic
 from ._imports import forget_import, when_imported
-from ._route import ROUTES, Route
+from ._route import KEYS, ROUTES, Route
 
 __all__ = ["Installation", "Line", "install", "lines", "uninstall"]
 
-_DEVICES = ("cpu", "cuda")
 # Imported after torchvision has brought its operators.
 _LATE = "torchvision.ops.roi_align"
 # One thread at a time changes what is installed.
@@ -264,7 +263,7 @@ def _chosen(ops: Iterable[str] | None, exclude: Iterable[str], devices: Iterable
         raise ValueError(f"there is no operator {', '.join(unknown)}; wanted some of {', '.join(sorted(groups))}")
     places = [devices] if isinstance(devices, str) else list(devices)
     for place in places:
-        if place not in _DEVICES:
+        if place not in KEYS:
             raise ValueError(f"devices: there is none called {place!r}; wanted 'cpu' or 'cuda'")
     return [
         (route, place)

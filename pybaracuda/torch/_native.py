@@ -19,12 +19,12 @@ from typing import Any
 import torch
 
 from .._library import load
+from ._route import KEYS
 
 __all__ = ["SIGNATURES", "Entry", "entered", "operators", "places", "problem", "screen", "take_dropped", "taken"]
 
 _PATH = Path(__file__).resolve().parent.parent / "lib" / "libbaracuda_torch.so"
 _DEVICES = ("cpu", "cuda")
-_KEYS = {"cpu": "CPU", "cuda": "CUDA"}
 _DTYPES = ("f32", "f64", "f16", "bf16")
 _NAMESPACE = "pybaracuda_route"
 # What makes a process go without: for who suspects these kernels.
@@ -212,7 +212,7 @@ def _define_fallback(bridge: _Bridge, operator: str, device: str) -> str:
                 getattr(bridge, "raise")(type(error), str(error).encode(errors="replace"))
                 return args[0] if results == 1 else (args[0],) * results
 
-        _defined[operator].impl(name, fall_back, _KEYS[device], with_keyset=True)
+        _defined[operator].impl(name, fall_back, KEYS[device], with_keyset=True)
     return f"{_NAMESPACE}::{name}"
 
 

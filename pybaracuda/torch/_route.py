@@ -16,6 +16,7 @@ __all__ = [
     "CHANNELS_LAST",
     "CPU_ALWAYS",
     "FEW_ELEMENTS",
+    "KEYS",
     "ROUTES",
     "SIXTEEN_BITS",
     "SLOWER",
@@ -37,7 +38,8 @@ ANOTHER_AXIS, BY_ELEMENT, SIXTEEN_BITS, CHANNELS_LAST, FEW_ELEMENTS = SLOWER = (
     "few elements on the CPU",
 )
 
-_KEYS = {"cpu": "CPU", "cuda": "CUDA"}
+# What the dispatcher calls a kind of device.
+KEYS = {"cpu": "CPU", "cuda": "CUDA"}
 
 # Every route, by the operator's name.
 ROUTES: dict[str, Route] = {}
@@ -97,7 +99,7 @@ class Route:
 
     def key(self, device: str) -> str:
         """Where its kernel for a kind of device stands in the dispatcher's table."""
-        return self.layout + _KEYS[device]
+        return self.layout + KEYS[device]
 
     @property
     def name(self) -> str:

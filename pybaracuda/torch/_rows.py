@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -28,6 +29,7 @@ from ._route import BY_ELEMENT, CPU_ALWAYS, route
 __all__: list[str] = []
 
 _REDUCTIONS = {"sum": segment_sum, "prod": segment_prod, "amax": segment_max, "amin": segment_min}
+_INDEX_REDUCTIONS = ("mean", "prod", "amax", "amin")
 _ADDED = f"{DTYPES}; on the CPU an index of rows (one axis, or expanded over the others), the first, not in 16 bits"
 
 
@@ -111,14 +113,17 @@ def _scatter_add_in_place(self: Any, dim: int, index: Any, src: Any) -> Any:
     return add_into(self, self, _named_by(self, axis_of(dim, self.dim()), index), _rows_of(index, src))
 
 
+def _of_reduction(self: Any, reduce: str, known: Sequence[str]) -> str:
+    """Say what is wrong with a reduction, of which an operator knows these."""
+    if reduce not in known:
+        return f"reduce={reduce!r}"
+    return "a mean of integers" if reduce == "mean" and self.dtype not in FLOATS else ""
+
+
 def _scatter_reduce_refusal(
     self: Any, dim: int, index: Any, src: Any, reduce: str, *, include_self: bool = True
 ) -> str:
-    if reduce not in ("sum", "mean", "prod", "amax", "amin"):
-        return f"reduce={reduce!r}"
-    if reduce == "mean" and self.dtype not in FLOATS:
-        return "a mean of integers"
-    return _scatter_refusal(self, dim, index, src)
+    return _of_reduction(self, reduce, ("sum", *_INDEX_REDUCTIONS)) or _scatter_refusal(self, dim, index, src)
 
 
 def _reduced(self: Any, named: Named, source: Any, reduce: str, include_self: bool) -> Any:
@@ -161,11 +166,7 @@ def _scatter_reduce_in_place(
 def _index_reduce_refusal(
     self: Any, dim: int, index: Any, source: Any, reduce: str, *, include_self: bool = True
 ) -> str:
-    if reduce not in ("mean", "prod", "amax", "amin"):
-        return f"reduce={reduce!r}"
-    if reduce == "mean" and self.dtype not in FLOATS:
-        return "a mean of integers"
-    return _index_add_refusal(self, dim, index, source)
+    return _of_reduction(self, reduce, _INDEX_REDUCTIONS) or _index_add_refusal(self, dim, index, source)
 
 
 def _index_reduced(self: Any, dim: int, index: Any, source: Any, reduce: str, include_self: bool) -> Any:

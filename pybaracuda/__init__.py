@@ -71,7 +71,7 @@ from .avg_pool import (
     avg_pool,
     avg_pool_backward,
 )
-from .bincount import BincountDescriptor, BincountPlan, bincount
+from .bincount import BincountDescriptor, BincountPlan, BincountRowsDescriptor, BincountRowsPlan, bincount
 from .ctc_loss import (
     CtcLossBackwardDescriptor,
     CtcLossBackwardPlan,
@@ -347,6 +347,8 @@ __all__ = [
     "BaracudaError",
     "BincountDescriptor",
     "BincountPlan",
+    "BincountRowsDescriptor",
+    "BincountRowsPlan",
     "BoundCall",
     "BufferTooSmallError",
     "CrossEntropyBackwardDescriptor",

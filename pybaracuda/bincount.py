@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Weighted counts: descriptor, plan and array function. Of many bins the function is a sum of segments."""
+"""Weighted counts, of one row or many: descriptors, plans, array function. Of many bins it is a sum of segments."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
+from math import prod
 from typing import Any, ClassVar
 
 from . import _call
@@ -15,7 +16,7 @@ from ._errors import InvalidProblemError, shown
 from ._plan import Plan
 from .segment.plans import SegmentDescriptor
 
-__all__ = ["BincountDescriptor", "BincountPlan", "bincount"]
+__all__ = ["BincountDescriptor", "BincountPlan", "BincountRowsDescriptor", "BincountRowsPlan", "bincount"]
 
 # The operator's; of more bins a table of sums does not fit into what is near a warp of a GPU.
 MOST_BINS = 4096
@@ -72,6 +73,56 @@ class BincountPlan(Plan):
     category = "segment"
 
 
+@dataclass(frozen=True, slots=True)
+class BincountRowsDescriptor(Descriptor):
+    """A weighted count of each of several rows of entries.
+
+    Parameters
+    ----------
+    rows : int
+        Rows.
+    n : int
+        Entries of a row.
+    num_bins : int
+        Bins of a row, at most 4096.
+    element : {"f32", "f64", "f16", "bf16", "i32", "i64"}
+        Dtype of weights and sums.
+    index_element : {"i32", "i64"}
+        Dtype of the entries.
+
+    Raises
+    ------
+    TypeError
+        If a field has the wrong type.
+    """
+
+    rows: int
+    n: int
+    num_bins: int
+    element: str = "f32"
+    index_element: str = "i64"
+
+    operator: ClassVar[str] = "bincount_rows"
+
+    @property
+    def aux_element(self) -> str:
+        """Dtype token of the entries."""
+        return self.index_element
+
+    @property
+    def variant(self) -> str:
+        """The dtype suffix of the C functions."""
+        return f"i64idx_{self.element}" if self.index_element == "i64" else self.element
+
+
+class BincountRowsPlan(Plan):
+    """Tensors ``input`` [rows, n], ``weights`` [rows, n], ``output`` [rows, num_bins]."""
+
+    __slots__ = ()
+    descriptor_type = BincountRowsDescriptor
+    category = "segment"
+
+
 # Shape and dtype of an operand.
 Given = tuple[tuple[int, ...], str]
 
@@ -81,17 +132,22 @@ def prepare(device: int, entries: Given, weights: Given, num_bins: int) -> Prepa
     """Prepare a call, of many bins as a sum of segments of one column, whose operands stand the other way."""
     _call.element_of("input", entries[1], tuple(_CASTS))
     element = _call.element_of("weights", weights[1], _ELEMENTS)
-    _call.check_rank("input", entries[0], "[N]", 1)
+    if not entries[0]:
+        raise ValueError("input has shape (); wanted [..., N]")
     _call.check_shape("weights", weights[0], entries[0])
     if not 0 <= num_bins <= _MOST_SEGMENTS:
         raise InvalidProblemError(f"num_bins is {shown(num_bins)}; wanted 0..{_MOST_SEGMENTS}")
     cast = _CASTS[entries[1]]
-    index, (n,) = cast or entries[1], entries[0]
-    outputs = [Output((num_bins,), element, element)]
+    index, (*axes, n) = cast or entries[1], entries[0]
+    outputs = [Output((*axes, num_bins), element, element)]
     descriptor: Descriptor
     if is_few(num_bins):
         descriptor = BincountDescriptor(n, num_bins, element, index)
+        if axes:
+            descriptor = BincountRowsDescriptor(prod(axes), n, num_bins, element, index)
         return Prepared(_call.kernel_for(descriptor, device), outputs, casts=(cast, None))
+    if axes:
+        raise InvalidProblemError(f"num_bins is {num_bins}; wanted 0..{MOST_BINS} for several rows of entries")
     descriptor = SegmentDescriptor("sum", n, 1, num_bins, "unsorted", element, index)
     return Prepared(_call.kernel_for(descriptor, device), outputs, casts=(None, cast), primary=1)
 
@@ -106,12 +162,12 @@ def bincount(input: Any, weights: Any, num_bins: int, *, out: Any = None, stream
 
     Parameters
     ----------
-    input : array, [N]
+    input : array, [..., N]
         The bin of each entry in int32 or int64; other integers are converted by a copy.
-    weights : array, [N]
+    weights : array, [..., N]
         What each entry adds, in float32, float64, float16, bfloat16, int32 or int64.
     num_bins : int
-        How many bins there are.
+        How many bins there are; where `input` has more than one axis, at most 4096.
     out : array, optional
         Dense array that receives the sums; fully overwritten. Not for JAX.
     stream : int or object with ``__cuda_stream__``, optional
@@ -119,8 +175,8 @@ def bincount(input: Any, weights: Any, num_bins: int, *, out: Any = None, stream
 
     Returns
     -------
-    array, [num_bins]
-        Of the input's kind and device and the weights' dtype; `out` if given.
+    array, [..., num_bins]
+        What each row of entries adds up to. Of the input's kind and device and the weights' dtype; `out` if given.
 
     Raises
     ------
@@ -129,17 +185,18 @@ def bincount(input: Any, weights: Any, num_bins: int, *, out: Any = None, stream
     ValueError
         If shapes do not fit, or `out` cannot be written.
     InvalidProblemError
-        If `num_bins` is negative or more than 2^31 - 1.
+        If `num_bins` is negative or more than there may be.
 
     Notes
     -----
     An entry outside [0, num_bins) is dropped. float16 and bfloat16 are added in float32 and rounded once; integers wrap
     around. The gradient with respect to the weights is :func:`segment_gather`.
 
-    Up to 4096 bins entries are cut into blocks of 4096, and 64 blocks are a group; a block's weights, a group's blocks
-    and the groups are added in ascending order, each from 0. More bins are added as :func:`segment_sum` adds rows. So
-    the same inputs give the same bits on every run, thread count, GPU and backend. Strided arrays are copied first. May
-    be called from any number of threads.
+    Every row of entries, along the last axis, has sums of its own: they are what ``torch.scatter_add`` adds to zeros
+    along that axis. Up to 4096 bins a row's entries are cut into blocks of 4096, and 64 blocks are a group; a block's
+    weights, a group's blocks and the groups are added in ascending order, each from 0. More bins are added as
+    :func:`segment_sum` adds rows. So the same inputs give the same bits on every run, thread count, GPU and backend.
+    Strided arrays are copied first. May be called from any number of threads.
     """
     entries = read("input", input, stream)
     added = read("weights", weights, stream, entries)

@@ -113,6 +113,47 @@ def test_bad_entries_are_dropped(place: Place, index: Any, rng: np.random.Genera
     assert_same_bits(counted(place, entries, weights, 40), counted(place, entries, kept, 40))
 
 
+# Rows shorter than a step, of a block, of one more and of a group more; more rows than warps are at work at once.
+@pytest.mark.parametrize(("rows", "n"), [(5, 1), (4000, 7), (300, 33), (3, BLOCK), (2, BLOCK + 1), (2, GROUP + 5)])
+def test_every_row_has_the_bits_of_its_own_count(place: Place, rows: int, n: int, rng: np.random.Generator) -> None:
+    entries = rng.integers(-1, 21, (rows, n)).astype(rng.choice([np.int32, np.int64]))
+    weights = normal(rng, (rows, n), np.float32)
+
+    def run(entries: Any, weights: Any, **options: Any) -> Any:
+        return pybaracuda.bincount(entries, weights, 20, **options)
+
+    (found,) = place.run(run, entries, weights, outputs=[((rows, 20), weights.dtype)])
+    for row in {0, 1, rows // 2, rows - 1}:
+        assert_same_bits(found[row], in_order(entries[row], weights[row], 20))
+    for row in range(rows):
+        assert_within(found[row], oracle.bincount(entries[row], weights[row], 20))
+
+
+def test_rows_stand_along_the_last_axis(place: Place, dtype: np.dtype[Any], rng: np.random.Generator) -> None:
+    entries = rng.integers(0, 6, (2, 3, 40))
+    weights = normal(rng, (2, 3, 40), dtype)
+
+    def run(entries: Any, weights: Any, **options: Any) -> Any:
+        return pybaracuda.bincount(entries, weights, 6, **options)
+
+    (found,) = place.run(run, entries, weights, outputs=[((2, 3, 6), weights.dtype)])
+    for axes in np.ndindex(2, 3):
+        assert_same_bits(found[axes], in_order(entries[axes], weights[axes], 6))
+
+
+def test_no_rows_and_empty_rows(place: Place, dtype: np.dtype[Any]) -> None:
+    def counted_rows(rows: int, n: int, bins: int) -> Array:
+        def run(entries: Any, weights: Any, **options: Any) -> Any:
+            return pybaracuda.bincount(entries, weights, bins, **options)
+
+        given = np.zeros((rows, n), np.int64), np.ones((rows, n), dtype)
+        return place.run(run, *given, outputs=[((rows, bins), np.dtype(dtype))])[0]
+
+    assert counted_rows(0, 9, 3).shape == (0, 3)
+    assert counted_rows(2, 9, 0).shape == (2, 0)
+    assert_same_bits(counted_rows(3, 0, 4), np.zeros((3, 4), dtype))
+
+
 def test_nothing_is_zero(place: Place, dtype: np.dtype[Any]) -> None:
     none, no_weights = np.zeros(0, np.int64), np.zeros(0, dtype)
     assert_same_bits(counted(place, none, no_weights, 5), np.zeros(5, dtype))

@@ -7,10 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import jax
+
 from .._arrays import HOST
 from .._call import Prepared, whole
 from ..bincount import is_few, prepare
-from ._operation import Axes, KernelOperation, Spec, Tangents
+from ._operation import Axes, KernelOperation, Spec, Tangents, Unfold
 from ._primitive import array_of, call, run, spec_of
 from ._rows import Segments
 from ._segments import index_of
@@ -20,26 +22,36 @@ __all__ = ["bincount"]
 
 @dataclass(frozen=True)
 class _Bincount(KernelOperation):
-    """The sums of (entries, weights) by bin, of few bins. Problems stay apart: together they had too many bins."""
+    """The sums of (entries, weights) by bin, of few bins, for each row along the last axis."""
 
     num_bins: int
 
     name = "bincount"
-    folds = False
 
     def prepare(self, *specs: Spec) -> Prepared:
         return prepare(HOST, *specs, self.num_bins)
 
     def axes(self, *specs: Spec) -> Axes:
-        # Along the entries everything is added.
-        return Axes((("n",), ("n",)), (("bins",),), frozenset(), frozenset())
+        # Along the entries everything is added, and rows have nothing to do with each other.
+        rows = tuple(f"row{axis}" for axis in range(len(specs[0][0]) - 1))
+        return Axes(((*rows, "n"),) * 2, ((*rows, "bins"),), frozenset(rows), frozenset(rows))
+
+    def fold(self, size: int, operands: Sequence[Any]) -> tuple[KernelOperation, Sequence[Any], Unfold]:
+        # Problems that stand one behind the other are one problem of one axis more.
+        return self, operands, lambda results: results
 
     def jvp(self, operands: Sequence[Any], tangents: Tangents, outputs: Sequence[Any]) -> Tangents:
         return [None if tangents[1] is None else call(self, operands[0], tangents[1])[0]]
 
     def transpose(self, cotangents: Tangents, operands: Sequence[Any], wanted: Sequence[bool]) -> Tangents:
-        gather = Segments("gather", "unsorted", self.num_bins, operands[0].shape[0])
-        return [None, call(gather, cotangents[0], operands[0])[0]]
+        *rows, n = operands[0].shape
+
+        def gathered(sums: Any, entries: Any) -> Any:
+            return call(Segments("gather", "unsorted", self.num_bins, n), sums, entries)[0]
+
+        for _ in rows:
+            gathered = jax.vmap(gathered)
+        return [None, gathered(cotangents[0], operands[0])]
 
 
 def bincount(x: Any, weights: Any, length: int) -> Any:
@@ -47,17 +59,17 @@ def bincount(x: Any, weights: Any, length: int) -> Any:
 
     Parameters
     ----------
-    x : array, [N]
+    x : array, [..., N]
         The bin of each entry, of any integer dtype.
-    weights : array, [N]
+    weights : array, [..., N]
         What each entry adds, in float32, float64, float16, bfloat16, int32 or int64.
     length : int
-        How many bins there are.
+        How many bins there are; where `x` has more than one axis, at most 4096.
 
     Returns
     -------
-    array, [length]
-        Of the weights' dtype.
+    array, [..., length]
+        What each row along the last axis adds up to. Of the weights' dtype.
 
     Raises
     ------
@@ -68,7 +80,7 @@ def bincount(x: Any, weights: Any, length: int) -> Any:
     -----
     An entry outside [0, length) is dropped, also a negative one, which ``jax.numpy.bincount`` takes for 0. Linear in
     the weights, so derivatives of every order and both modes exist; the gradient is ``pybaracuda.segment_gather``, bit
-    for bit. Under jax.vmap problems of up to 4096 bins run one after the other.
+    for bit. Under jax.vmap problems are rows of one.
     """
     entries, added, count = index_of(x), array_of(weights), whole("length", length)
     if is_few(count):

@@ -23,6 +23,7 @@ from . import (  # noqa: F401
     _ctc,
     _images,
     _interpolation,
+    _last_axis,
     _losses,
     _order,
     _pooling,

@@ -281,7 +281,7 @@ def _exists(route: Route, device: str) -> bool:
     # A kernel for any layout answers for sparse ones, too, and is not what a route of theirs stands in for.
     has_kernel = (
         torch._C._dispatch_has_kernel_for_dispatch_key
-        if route.layout
+        if route.level == "SparseCsr"
         else torch._C._dispatch_has_computed_kernel_for_dispatch_key
     )
     return bool(has_kernel(route.operator, route.key(device)))

@@ -75,9 +75,10 @@ class Route:
         in its place by operators of ours, or NotImplemented.
     refused_by_tracer : bool
         Whether PyTorch's own function of shapes, which compilers ask, refuses it under the deterministic flag.
-    layout : {"", "SparseCsr"}
-        Which tensors the calls have, as PyTorch's dispatcher names them: dense ones, or a compressed sparse one as
-        well. The operator's kernel for others stays PyTorch's.
+    level : {"", "SparseCsr", "Autograd"}
+        Which kernel it stands in for, as PyTorch's dispatcher names them: that of dense tensors, that of calls which
+        have a compressed sparse one as well, or, of an operator that PyTorch composes of others, its composition, which
+        autograd sees. The operator's other kernels stay PyTorch's.
     """
 
     operator: str
@@ -90,7 +91,7 @@ class Route:
     whole: bool
     composite: tuple[str, Callable[..., Any]] | None = field(default=None, repr=False)
     refused_by_tracer: bool = False
-    layout: str = ""
+    level: str = ""
 
     @property
     def namespace(self) -> str:
@@ -99,7 +100,7 @@ class Route:
 
     def key(self, device: str) -> str:
         """Where its kernel for a kind of device stands in the dispatcher's table."""
-        return self.layout + KEYS[device]
+        return self.level + KEYS[device]
 
     @property
     def name(self) -> str:
@@ -118,7 +119,7 @@ def route(
     whole: bool = False,
     composite: tuple[str, Callable[..., Any]] | None = None,
     refused_by_tracer: bool = False,
-    layout: str = "",
+    level: str = "",
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Enter the decorated function as the run of an operator's route."""
 
@@ -136,7 +137,7 @@ def route(
             whole,
             composite,
             refused_by_tracer,
-            layout,
+            level,
         )
         return run
 

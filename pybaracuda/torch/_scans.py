@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Routes of scans along an axis. Their gradients PyTorch makes of scans, of flips and of scatter_add."""
+"""Routes of scans along an axis. Most of their gradients PyTorch makes of scans and of flips."""
 
 from __future__ import annotations
 

@@ -74,7 +74,7 @@ _OPTIONS: dict[str, Any] = {
     "group": "sparse_mm",
     "devices": ("cuda",),
     "whole": True,
-    "layout": "SparseCsr",
+    "level": "SparseCsr",
 }
 
 

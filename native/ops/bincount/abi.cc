@@ -7,22 +7,33 @@
 namespace baracuda::bincount {
 namespace {
 
-template <typename T, typename I>
-struct Bincount {
+template <typename T, typename I, class Block>
+struct Counts {
   using Problem = bincount::Problem;
-  using Arguments = BincountArguments;
-  static Status make_problem(const Arguments& a, Problem* problem) {
-    return bincount::make_problem(a.n, a.num_bins, sizeof(T), sizeof(I), problem);
-  }
+  using Arguments = Block;
   static Operands operands(const Problem& p, const Arguments& a) {
-    return {{{"input", a.input, p.n, sizeof(I), false},
-             {"weights", a.weights, p.n, sizeof(T), false},
-             {"output", a.output, p.num_bins, sizeof(T), true}},
+    return {{{"input", a.input, p.entries, sizeof(I), false},
+             {"weights", a.weights, p.entries, sizeof(T), false},
+             {"output", a.output, p.sums, sizeof(T), true}},
             3};
   }
   static size_t workspace_size(const Problem& p) { return bincount::workspace_size<Buffers<T, I>>(p); }
   static Status launch(const Problem& p, const Arguments& a, void* workspace, Stream stream) {
     return bincount::launch(p, buffers_of<Buffers<T, I>>(a.input, a.weights, a.output), workspace, stream);
+  }
+};
+
+template <typename T, typename I>
+struct Bincount : Counts<T, I, BincountArguments> {
+  static Status make_problem(const BincountArguments& a, Problem* problem) {
+    return bincount::make_problem(1, a.n, a.num_bins, sizeof(T), sizeof(I), problem);
+  }
+};
+
+template <typename T, typename I>
+struct BincountRows : Counts<T, I, BincountRowsArguments> {
+  static Status make_problem(const BincountRowsArguments& a, Problem* problem) {
+    return bincount::make_problem(a.rows, a.n, a.num_bins, sizeof(T), sizeof(I), problem);
   }
 };
 
@@ -33,4 +44,5 @@ extern "C" {
 using namespace baracuda;
 
 BARACUDA_STAMP_EVERY_BINCOUNT(bincount::Bincount)
+BARACUDA_STAMP_EVERY_BINCOUNT_ROWS(bincount::BincountRows)
 }

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Weighted counts on CUDA. A warp takes a block of entries, with a table of sums of its own in shared memory, and
-// leaves the table as a row of partial sums; these are folded by two small launches.
+// Weighted counts on CUDA. A warp takes a block of a row's entries, with a table of sums of its own in shared memory,
+// and leaves the table as partial sums by bin; these are folded by two small launches.
 //
-//   path        calls                     what happens
-//   one block   up to 4096 entries        a warp, which writes the result itself
-//   one group   up to 262,144 entries     a warp a block; a thread a bin adds the rows
-//   groups      all                       the same, a thread a bin of a group; then a thread a bin adds the groups
+//   path        entries of a row   what happens
+//   one block   up to 4096         a warp a row, which writes the result itself
+//   one group   up to 262,144      a warp a block; a thread a bin adds the blocks' sums
+//   groups      any                the same, a thread a bin of a group; then a thread a bin adds the groups' sums
 //
 // A step is 32 entries, a lane each. Which of them name the same bin is found out by writing: each lane puts its number
 // into the bin's tag, and who reads another one there is not alone. Where all are alone, as in most steps of many bins,
@@ -29,6 +29,8 @@ constexpr int kWarp = 32;
 // Warps of a block of threads, as far as their tables fit into what a launch may have without asking.
 constexpr int kMostWarps = 8;
 constexpr size_t kSharedBytes = 48 * 1024;
+// Blocks of threads that are begun before one gets a second warp, so that little work is spread over a whole GPU.
+constexpr int64_t kSpread = 256;
 // Steps that are on their way while as many are worked on.
 constexpr int kSteps = 4, kBatch = kSteps * kWarp;
 constexpr int kFoldThreads = 128;
@@ -47,10 +49,10 @@ struct Batch {
   T weights[kSteps];
 
   // Of `count` entries those from `at` on; a lane beyond has one that names no bin.
-  __device__ __forceinline__ void load(const I* input, const T* weights_of, int at, int count) {
+  __device__ __forceinline__ void load(const I* input, const T* weights_of, int64_t at, int count) {
 #pragma unroll
     for (int step = 0; step < kSteps; ++step) {
-      const int i = at + step * kWarp;
+      const int64_t i = at + step * kWarp;
       entries[step] = i < count ? input[i] : I(-1);
       weights[step] = i < count ? weights_of[i] : T{};
     }
@@ -99,27 +101,27 @@ struct Table {
   }
 };
 
-// Of one block of entries the result, else a row of partial sums for each.
+// Of rows of one block of entries the results, else partial sums for each block of each row.
 template <typename T, typename I, bool kIsResult>
 __global__ void __launch_bounds__(kMostWarps* kWarp)
     add_blocks(const __grid_constant__ Problem p, const __grid_constant__ Buffers<T, I> b,
-               const __grid_constant__ int bits, Sum<T>* const __grid_constant__ rows) {
+               const __grid_constant__ int bits, Sum<T>* const __grid_constant__ sums) {
   using S = Sum<T>;
   const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp, warps = blockDim.x / kWarp;
   unsigned char* const shared = dynamic_shared<unsigned char>() + warp * table_bytes<S>(p.num_bins);
   const Table<S> table{reinterpret_cast<S*>(shared), shared + p.num_bins * sizeof(S), lane, bits};
-  const int64_t blocks = kIsResult ? 1 : p.blocks;
-  for (int64_t block = static_cast<int64_t>(blockIdx.x) * warps + warp; block < blocks;
-       block += static_cast<int64_t>(gridDim.x) * warps) {
+  const int64_t blocks = kIsResult ? 1 : p.blocks, tasks = p.rows * blocks;
+  for (int64_t task = static_cast<int64_t>(blockIdx.x) * warps + warp; task < tasks;
+       task += static_cast<int64_t>(gridDim.x) * warps) {
     for (int32_t bin = lane; bin < p.num_bins; bin += kWarp) table.sums[bin] = S(0);
     __syncwarp();
-    const int64_t first = block * kBlock;
+    const int64_t row = kIsResult ? task : task / blocks, first = (task - row * blocks) * kBlock;
     const int count = static_cast<int>(at_most(kBlock, p.n - first));
-    const I* const input = b.input + first;
-    const T* const weights = b.weights + first;
+    const I* const input = b.input + row * p.n + first;
+    const T* const weights = b.weights + row * p.n + first;
     Batch<T, I> batch;
     batch.load(input, weights, lane, count);
-    for (int at = 0; at < count; at += kBatch) {
+    for (int64_t at = 0; at < count; at += kBatch) {
       int32_t bins[kSteps];
       S terms[kSteps];
 #pragma unroll
@@ -130,36 +132,39 @@ __global__ void __launch_bounds__(kMostWarps* kWarp)
       }
       batch.load(input, weights, at + kBatch + lane, count);
 #pragma unroll
-      for (int step = 0; step < kSteps; ++step) table.add(bins[step], terms[step]);
+      for (int step = 0; step < kSteps; ++step) {
+        if (at + step * kWarp < count) table.add(bins[step], terms[step]);
+      }
     }
     __syncwarp();
     for (int32_t bin = lane; bin < p.num_bins; bin += kWarp) {
       if constexpr (kIsResult) {
-        b.output[bin] = result_of<T>(table.sums[bin]);
+        b.output[task * p.num_bins + bin] = result_of<T>(table.sums[bin]);
       } else {
-        rows[block * p.num_bins + bin] = table.sums[bin];
+        sums[task * p.num_bins + bin] = table.sums[bin];
       }
     }
     __syncwarp();
   }
 }
 
-// Adds up to `per_sum` rows of sums by bin, in their order: to a row of sums again, or to the result.
+// Adds up to `per_sum` of the `parts` of each row, which are sums by bin, in their order: to sums by bin again, or to
+// the result.
 template <typename T, bool kIsResult>
 __global__ void __launch_bounds__(kFoldThreads)
-    fold_rows(const __grid_constant__ int32_t num_bins, const __grid_constant__ int64_t num_rows,
-              const __grid_constant__ int64_t per_sum, const Sum<T>* const __grid_constant__ rows,
-              std::conditional_t<kIsResult, T, Sum<T>>* const __grid_constant__ folded) {
+    fold_parts(const __grid_constant__ Problem p, const __grid_constant__ int64_t parts,
+               const __grid_constant__ int64_t per_sum, const Sum<T>* const __grid_constant__ sums,
+               std::conditional_t<kIsResult, T, Sum<T>>* const __grid_constant__ folded) {
   using S = Sum<T>;
   wait_for_kernel_before();
-  const int64_t count = ceil_div(num_rows, per_sum) * num_bins;
+  const int64_t of_row = ceil_div(parts, per_sum), count = p.rows * of_row * p.num_bins;
   for (int64_t i = grid_thread(); i < count; i += grid_threads()) {
-    const int64_t group = i / num_bins, first = group * per_sum;
-    const int64_t of_group = at_most(per_sum, num_rows - first);
-    const S* const of_bin = rows + first * num_bins + (i - group * num_bins);
+    const int64_t sum_of = i / p.num_bins, row = sum_of / of_row, first = (sum_of - row * of_row) * per_sum;
+    const int64_t added = at_most(per_sum, parts - first);
+    const S* const of_bin = sums + (row * parts + first) * p.num_bins + (i - sum_of * p.num_bins);
     S sum = S(0);
 #pragma unroll 16
-    for (int64_t row = 0; row < of_group; ++row) sum += of_bin[row * num_bins];
+    for (int64_t part = 0; part < added; ++part) sum += of_bin[part * p.num_bins];
     if constexpr (kIsResult) {
       folded[i] = result_of<T>(sum);
     } else {
@@ -176,8 +181,8 @@ struct Scratch {
   S* groups;
 
   Scratch(const Problem& p, void* workspace)
-      : blocks(workspace_array<S>(workspace, layout.reserve<S>(p.blocks * p.num_bins))),
-        groups(workspace_array<S>(workspace, layout.reserve<S>(p.groups > 1 ? p.groups * p.num_bins : 0))) {}
+      : blocks(workspace_array<S>(workspace, layout.reserve<S>(p.rows * p.blocks * p.num_bins))),
+        groups(workspace_array<S>(workspace, layout.reserve<S>(p.groups > 1 ? p.rows * p.groups * p.num_bins : 0))) {}
 };
 
 template <typename T, typename I>
@@ -187,23 +192,23 @@ struct BlocksPath {
   size_t bytes() const { return Scratch<Sum<T>>(call.p, nullptr).layout.bytes(); }
 
   template <bool kIsResult>
-  Status enqueue_blocks(Sum<T>* rows) const {
+  Status enqueue_blocks(Sum<T>* sums) const {
     const size_t bytes = table_bytes<Sum<T>>(call.p.num_bins);
     int64_t warps = at_most(static_cast<int64_t>(kSharedBytes / bytes), kMostWarps);
-    const int64_t blocks = kIsResult ? 1 : call.p.blocks;
-    if (kIsResult) warps = 1;
+    const int64_t tasks = call.p.rows * (kIsResult ? 1 : call.p.blocks);
+    warps = at_most(warps, ceil_div(tasks, kSpread));
     int bits = 0;
     while (call.p.num_bins > 1 << bits) ++bits;
-    return launch_kernel("bincount kernel", add_blocks<T, I, kIsResult>, blocks_for(blocks, warps),
+    return launch_kernel("bincount kernel", add_blocks<T, I, kIsResult>, blocks_for(tasks, warps),
                          static_cast<uint32_t>(warps) * kWarp, static_cast<size_t>(warps) * bytes, call.stream, call.p,
-                         call.b, bits, rows);
+                         call.b, bits, sums);
   }
 
   template <bool kIsResult, class To>
-  Status enqueue_fold(int64_t num_rows, int64_t per_sum, const Sum<T>* rows, To* folded) const {
-    const int64_t sums = ceil_div(num_rows, per_sum) * call.p.num_bins;
-    return launch_early("bincount fold kernel", fold_rows<T, kIsResult>, blocks_for(sums, kFoldThreads), kFoldThreads,
-                        0, call.stream, call.p.num_bins, num_rows, per_sum, rows, folded);
+  Status enqueue_fold(int64_t parts, int64_t per_sum, const Sum<T>* sums, To* folded) const {
+    const int64_t count = call.p.rows * ceil_div(parts, per_sum) * call.p.num_bins;
+    return launch_early("bincount fold kernel", fold_parts<T, kIsResult>, blocks_for(count, kFoldThreads), kFoldThreads,
+                        0, call.stream, call.p, parts, per_sum, sums, folded);
   }
 };
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a valid weighted count is. No pointers.
+// What a valid weighted count is, of one row of entries or of many. No pointers.
 #pragma once
 
 #include <cstdint>
@@ -15,13 +15,17 @@ constexpr int64_t kBlock = 4096, kBlocksOfGroup = 64, kGroup = kBlock * kBlocksO
 constexpr int32_t kMostBins = 4096;
 
 struct Problem {
-  int64_t n;
+  int64_t rows;
+  int64_t n;        // entries of a row
   int32_t num_bins;
-  int64_t blocks;  // begun ones
-  int64_t groups;  // begun ones
+  int64_t blocks;   // of a row, begun ones
+  int64_t groups;   // of a row, begun ones
+  int64_t entries;  // of all rows
+  int64_t sums;     // of all rows
 };
 
 // Checks in the project's fixed order.
-Status make_problem(int64_t n, int32_t num_bins, int64_t element_bytes, int64_t index_bytes, Problem* problem);
+Status make_problem(int64_t rows, int64_t n, int32_t num_bins, int64_t element_bytes, int64_t index_bytes,
+                    Problem* problem);
 
 }  // namespace baracuda::bincount

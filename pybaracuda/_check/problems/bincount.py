@@ -44,9 +44,10 @@ def _problem(
     num_bins: int,
     makers: dict[str, Maker] | None = None,
     *,
+    rows: int = 0,
     floats_only: bool = False,
 ) -> Problem:
-    values: Values = {"n": n, "num_bins": num_bins}
+    values: Values = {"n": n, "num_bins": num_bins, **({"rows": rows} if rows else {})}
     return Problem(name, description, values, {"input": _entries, **(makers or {})}, floats_only=floats_only)
 
 
@@ -64,9 +65,22 @@ _PROBLEMS = [
     _problem("subnormal", "subnormal weights alone", 600, 7, {"weights": subnormal}, floats_only=True),
 ]  # fmt: skip
 
+_PROBLEMS_OF_ROWS = [
+    _problem("typical", "rows of a block", 700, 100, rows=9),
+    _problem("short", "many rows, each shorter than a step", 5, 3, rows=3001),
+    _problem("skewed", "one bin takes most of the entries of a row", 4096, 37, {"input": _skewed}, rows=3),
+    _problem("blocks", "rows of one entry more than two blocks", 8193, 20, rows=2),
+    _problem("most-bins", "as many bins as there may be", 4097, 4096, rows=3),
+    _problem("groups", "rows of one entry more than a group", 262_145, 3, rows=2),
+    _problem("bad-entries", "entries out of range are dropped, half of the bins are empty", 500, 40,
+             {"input": _bad_entries}, rows=6),
+    _problem("special", "NaN, infinities, zeros and subnormals", 300, 60, {"weights": special}, rows=4,
+             floats_only=True),
+]  # fmt: skip
+
 
 def _maker(operator: str, tensor: str, element: str | None, maker: Maker) -> Maker:
     return whole_numbers if element in ("i32", "i64") else maker
 
 
-FAMILY = Family({"bincount": _PROBLEMS}, maker=_maker)
+FAMILY = Family({"bincount": _PROBLEMS, "bincount_rows": _PROBLEMS_OF_ROWS}, maker=_maker)

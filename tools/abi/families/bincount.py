@@ -14,6 +14,8 @@ _VARIANTS = tuple(
     for token in ("f32", "f64", "f16", "bf16", "i32", "i64")
 )
 
+_BAD_DATA = "An entry outside [0, num_bins) is dropped."
+
 # Behind the segments, of which it is the sum of rows of one element.
 ORDER = 58
 OPERATORS: tuple[Operator, ...] = (
@@ -31,7 +33,7 @@ OPERATORS: tuple[Operator, ...] = (
         ),
         variants=_VARIANTS,
         empty="No bins: success, nothing to write. n = 0: the output is 0.",
-        bad_data="An entry outside [0, num_bins) is dropped.",
+        bad_data=_BAD_DATA,
         workspace=(
             "4 bytes a bin (f64, i64: 8) for every 262144 entries, begun ones too, and on CUDA 4 (f64, i64: 8) more "
             "for every 4096, begun ones too; none on CUDA for at most 4096 entries. On the CPU also at most 33 KiB. "
@@ -45,5 +47,30 @@ OPERATORS: tuple[Operator, ...] = (
             "in f32 and rounded once. Integers wrap around."
         ),
         source="torch.bincount (2.13). Differs: bad entries are dropped, and the sums have the dtype of the weights.",
+    ),
+    Operator(
+        name="bincount_rows",
+        family="bincount",
+        summary="Sums of weights by bin for each row of entries: output[r, b] is the sum of weights[r, i] over the "
+        "entries i with input[r, i] = b. It is what elements add up to along the last axis, so the gradient of a "
+        "gather along it.",
+        parameters=(
+            Scalar("rows", "i64", "rows of entries", low=0),
+            Scalar("n", "i64", "entries of a row", low=0),
+            Scalar("num_bins", "i32", "bins of a row", low=0, high=_MOST_BINS),
+            Tensor("input", "input", "I", ("rows", "n"), "bin of each entry, in any order"),
+            Tensor("weights", "input", "T", ("rows", "n"), "what each entry adds"),
+            Tensor("output", "output", "T", ("rows", "num_bins"), "every element is written"),
+        ),
+        variants=_VARIANTS,
+        empty="No rows or no bins: success, nothing to write. n = 0: the output is 0.",
+        bad_data=_BAD_DATA,
+        workspace=(
+            "None for at most 4096 entries a row; else, for every row, 4 bytes a bin (f64, i64: 8) for every 262144 "
+            "entries, begun ones too, and on CUDA 4 (f64, i64: 8) more for every 4096, begun ones too. On the CPU also "
+            "at most 33 KiB. Each array is rounded up to 16 bytes."
+        ),
+        determinism=BIT_STABLE + "Each row has the bits that bincount has of it.",
+        source="torch.Tensor.scatter_add_ of zeros along the last axis (2.13). Differs: bad entries are dropped.",
     ),
 )

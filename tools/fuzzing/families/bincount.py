@@ -17,8 +17,10 @@ def _values(draw: Drawer, symbol: Symbol, large: bool) -> Values:
     """A few entries, or some on either side of a step and of a block."""
     if large:
         n = draw.choice((255, 4095, 4096, 4097, 8193, 20_000))
-        return {"n": n, "num_bins": draw.choice((1, 2, 3, 17, 1000, _MOST - 1, _MOST))}
-    return {"n": draw.choice((0, 1, 2, 31, 32, 33, 64, 130)), "num_bins": draw.size(60)}
+        values: Values = {"n": n, "num_bins": draw.choice((1, 2, 3, 17, 1000, _MOST - 1, _MOST))}
+    else:
+        values = {"n": draw.choice((0, 1, 2, 31, 32, 33, 64, 130)), "num_bins": draw.size(60)}
+    return values if symbol.operator.name == "bincount" else {"rows": draw.size(5), **values}
 
 
 def _kind(draw: Drawer, symbol: Symbol, name: str, values: Values) -> str:

@@ -1,0 +1,159 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sums by element along the last axis through PyTorch: gradients of gather, cummax and cummin, and scatter_add."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from place import available
+
+if not available("torch"):
+    pytest.skip("no torch", allow_module_level=True)
+
+import torch
+
+import pybaracuda
+import pybaracuda.torch
+from pybaracuda.torch import _route
+
+FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
+FLOAT = pytest.mark.parametrize("dtype", FLOATS, ids=lambda dtype: str(dtype).removeprefix("torch."))
+# Elements of the last axis: few, and more than weighted counts have bins.
+FEW, MANY = 40, 5000
+
+
+@pytest.fixture(autouse=True)
+def nothing_installed() -> Iterator[None]:
+    yield
+    pybaracuda.torch.uninstall()
+
+
+@pytest.fixture(params=["cuda", "cpu"])
+def device(request: pytest.FixtureRequest) -> str:
+    """A device on which gradients by element are ours."""
+    found = str(request.param)
+    if found == "cuda" and not torch.cuda.is_available():
+        pytest.skip("no CUDA")
+    if found == "cpu" and not _route.CPU_ALWAYS:
+        return "cpu, left alone"
+    return found
+
+
+def place_of(device: str) -> str:
+    return device.partition(",")[0]
+
+
+def ours(device: str) -> dict[str, int]:
+    return {line.operator: line.ours for line in pybaracuda.torch.report().lines if line.device == place_of(device)}
+
+
+def assert_taken(device: str, operator: str, before: dict[str, int], times: int) -> None:
+    """A call was ours, where such calls are."""
+    wanted = 0 if "left alone" in device else times
+    assert ours(device).get(operator, 0) - before.get(operator, 0) == wanted
+
+
+@FLOAT
+@pytest.mark.parametrize("shape", [(7, 90), (3, 4, 90, 1), (90,)], ids=str)
+def test_the_gradient_of_gather_adds_in_the_order_of_a_weighted_count(device: str, shape: Any, dtype: Any) -> None:
+    place, axis = place_of(device), shape.index(90)
+    extents = [FEW if extent == 90 else extent for extent in shape]
+    given = torch.randn(extents, device=place).to(dtype).requires_grad_()
+    index = torch.randint(0, FEW, shape, device=place)
+    upstream = torch.randn(shape, device=place).to(dtype)
+    pybaracuda.torch.install()
+    before = ours(device)
+    given.gather(axis, index).backward(upstream)
+    # Along one axis every index is one of rows, which are added as segments.
+    assert_taken(device, "aten::gather_backward", before, 1 if len(shape) > 1 else 0)
+    if "left alone" not in device and len(shape) > 1:
+        expected = pybaracuda.bincount(index.reshape(-1, 90), upstream.reshape(-1, 90), FEW)
+        assert torch.equal(given.grad.reshape(-1, FEW), expected)
+    wide = torch.zeros(extents, device=place, dtype=torch.float64).scatter_add_(axis, index, upstream.double())
+    sizes = torch.zeros(extents, device=place, dtype=torch.float64)
+    magnitude = sizes.clone().scatter_add_(axis, index, upstream.double().abs())
+    terms = sizes.scatter_add_(axis, index, torch.ones_like(upstream, dtype=torch.float64))
+    eps = torch.finfo(torch.float32 if dtype in (torch.float16, torch.bfloat16) else dtype).eps
+    bound = terms * eps * magnitude + torch.finfo(dtype).eps * wide.abs()
+    assert ((given.grad.double() - wide).abs() <= bound).all()
+
+
+@pytest.mark.parametrize(
+    ("extents", "shape", "axis"), [((6, MANY), (6, 90), 1), ((6, FEW, 2), (6, 90, 2), 1), ((6, FEW), (5, 90), 1)]
+)
+def test_other_gathers_are_sums_as_before(device: str, extents: Any, shape: Any, axis: int) -> None:
+    place = place_of(device)
+    given = torch.randn(extents, device=place, requires_grad=True)
+    index = torch.randint(0, extents[axis], shape, device=place)
+    upstream = torch.randn(shape, device=place)
+    pybaracuda.torch.install()
+    before = ours(device)
+    given.gather(axis, index).backward(upstream)
+    assert_taken(device, "aten::gather_backward", before, 0)
+    expected = torch.zeros(extents, device=place, dtype=torch.float64).scatter_add_(axis, index, upstream.double())
+    torch.testing.assert_close(given.grad.double(), expected, rtol=1e-5, atol=1e-5)
+
+
+@FLOAT
+@pytest.mark.parametrize("name", ["cummax", "cummin"])
+@pytest.mark.parametrize("dim", [0, 1, -1])
+def test_gradients_of_running_extrema_are_scans(device: str, name: str, dim: int, dtype: Any) -> None:
+    place = place_of(device)
+    given = torch.randn(60, 50, device=place).to(dtype).requires_grad_()
+    upstream = torch.randn(60, 50, device=place).to(dtype)
+    pybaracuda.torch.install()
+    before = ours(device)
+    values, indices = getattr(given, name)(dim)
+    values.backward(upstream)
+    assert_taken(device, "aten::cummaxmin_backward", before, 1)
+    if "left alone" not in device:
+        assert torch.equal(given.grad, pybaracuda.cummaxmin_backward(upstream, indices, dim))
+    wide = torch.zeros(60, 50, device=place, dtype=torch.float64).scatter_add_(dim, indices, upstream.double())
+    assert ((given.grad.double() - wide).abs() <= 60 * torch.finfo(dtype).eps * upstream.double().abs().sum()).all()
+
+
+@pytest.mark.parametrize("name", ["cummax", "gather"])
+def test_second_derivatives_are_still_there(device: str, name: str) -> None:
+    place = place_of(device)
+    given = torch.randn(5, 30, device=place, dtype=torch.float64, requires_grad=True)
+    index = torch.randint(0, 30, (5, 70), device=place)
+
+    def function(x: Any) -> Any:
+        return x.cummax(1)[0] if name == "cummax" else x.gather(1, index)
+
+    pybaracuda.torch.install()
+    assert torch.autograd.gradcheck(function, given)
+    assert torch.autograd.gradgradcheck(function, given)
+
+
+def test_functional_transforms_and_inference(device: str) -> None:
+    place = place_of(device)
+    given = torch.randn(4, 5, 30, device=place)
+    pybaracuda.torch.install()
+
+    def loss(x: Any) -> Any:
+        return (x.cummax(1)[0] ** 2).sum()
+
+    mapped = torch.func.vmap(torch.func.grad(loss))(given)
+    for one, expected in zip(given, mapped, strict=True):
+        leaf = one.clone().requires_grad_()
+        loss(leaf).backward()
+        torch.testing.assert_close(leaf.grad, expected)
+    values, indices = given.cummax(2)
+    with torch.inference_mode():
+        found = torch.ops.aten.cummaxmin_backward(values, given, indices, 2)
+    torch.testing.assert_close(found, torch.zeros_like(given).scatter_add_(2, indices, values))
+
+
+def test_compiled_programs_have_pytorchs_composition(device: str) -> None:
+    place = place_of(device)
+    index = torch.randint(0, 30, (5, 70), device=place)
+    pybaracuda.torch.install()
+    step = torch.compile(lambda x: (x.gather(1, index) ** 2).sum(), backend="aot_eager")
+    given = torch.randn(5, 30, device=place, requires_grad=True)
+    step(given).backward()
+    leaf = given.detach().clone().requires_grad_()
+    (leaf.gather(1, index) ** 2).sum().backward()
+    torch.testing.assert_close(given.grad, leaf.grad)

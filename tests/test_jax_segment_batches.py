@@ -32,7 +32,8 @@ def test_a_loop_has_the_same_bits(reduce: str, rng: np.random.Generator) -> None
     assert_same_bits(np.asarray(jax.jit(lambda x, i: function(x, i, COUNT))(rows, ids)), wanted)
     upstream = rng.normal(size=wanted.shape).astype(np.float32)
     (gradient,) = jax.vjp(lambda x: function(x, ids, COUNT), rows)[1](upstream)
-    one_by_one = [jax.vjp(lambda x, i=i: function(x, i, COUNT), x)[1](g)[0] for x, i, g in zip(rows, ids, upstream)]
+    entries = zip(rows, ids, upstream, strict=True)
+    one_by_one = [jax.vjp(lambda x, i=i: function(x, i, COUNT), x)[1](g)[0] for x, i, g in entries]
     assert_same_bits(np.asarray(gradient), np.stack([np.asarray(each) for each in one_by_one]))
 
 

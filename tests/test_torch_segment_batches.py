@@ -64,8 +64,10 @@ def test_rows_of_maxima(device: str, reduce: str, dtype: Any) -> None:
 @pytest.mark.parametrize("reduce", ["sum", "mean", "prod", "logsumexp", "softmax"])
 def test_derivatives(device: str, reduce: str) -> None:
     rows, ids = drawn(device)
-    assert gradcheck(lambda x: reduction(reduce)(x, ids, COUNT), rows)
-    assert gradgradcheck(lambda x: reduction(reduce)(x, ids, COUNT), rows)
+    # One segment has no rows, and differences of infinities are no numbers.
+    options = {"empty_value": 0} if reduce == "logsumexp" else {}
+    assert gradcheck(lambda x: reduction(reduce)(x, ids, COUNT, **options), rows)
+    assert gradgradcheck(lambda x: reduction(reduce)(x, ids, COUNT, **options), rows)
 
 
 def test_a_gather(device: str) -> None:
@@ -93,12 +95,12 @@ def test_what_is_refused(device: str) -> None:
         pybaracuda.torch.segment_sum(rows, ids[:, :9], COUNT)
     with pytest.raises(ValueError, match="beside the batch of input"):
         pybaracuda.torch.segment_gather(rows[:2], ids)
-    with pytest.raises(TypeError, match="segment_ids has dtype torch.float32; wanted integers"):
+    with pytest.raises(TypeError, match=r"segment_ids has dtype torch\.float32; wanted integers"):
         pybaracuda.torch.segment_sum(rows, ids.float(), COUNT)
     with pytest.raises(pybaracuda.InvalidProblemError, match="a batch of 3 with 1073741824 segments"):
         pybaracuda.torch.segment_sum(rows, ids, 2**30)
     starts = torch.tensor([2, 1], device=device)
-    with pytest.raises(TypeError, match="lengths has dtype torch.uint8"):
+    with pytest.raises(TypeError, match=r"lengths has dtype torch\.uint8"):
         pybaracuda.torch.segment_csr(rows[0], lengths=starts.to(torch.uint8))
     with pytest.raises(ValueError, match="lengths has shape"):
         pybaracuda.torch.segment_csr(rows[0], lengths=starts[None])

@@ -122,11 +122,12 @@ def run(
     operator = _operator(operation, form)
     first = read(operator.inputs[0], arrays[0], stream)
     operands = [first]
-    for name, array in zip(operator.inputs[1:], arrays[1:], strict=True):
-        operands.append(read(name, array, stream, first))
     place = operator.inputs.index(operator.index_name)
-    if lengths:
-        operands[place] = offsets_of(arrays[place], first, stream)
+    for position, array in enumerate(arrays[1:], 1):
+        if lengths and position == place:
+            operands.append(offsets_of(array, first, stream))
+        else:
+            operands.append(read(operator.inputs[position], array, stream, first))
     batched = form != "csr" and len(operands[place].shape) == 2
     if num_segments is None and operator.ids_count:
         num_segments = _counted(operands[place])
@@ -250,7 +251,5 @@ def _extents(
             _call.check_shape(name, shape, (*batch, num_segments, *columns))
     if form != "csr" and named[axis] != num_rows:
         wanted = (*batch, num_rows)
-        raise ValueError(
-            f"{operator.index_name} has shape {named}; wanted {wanted}, one for each row of {by_rows[0]}"
-        )
+        raise ValueError(f"{operator.index_name} has shape {named}; wanted {wanted}, one for each row of {by_rows[0]}")
     return num_segments, num_rows, columns

@@ -130,6 +130,16 @@ class ViewAdapter(Adapter):
         NUMPY.narrow(NUMPY.read(wide.name, host_array(wide.array)), dtype, host, stream)
         return target.array
 
+    def renumbered(
+        self, operand: Operand, dtype: str, bound: int, step: int, target: Operand | None, stream: int
+    ) -> Any:
+        if operand.device != HOST:
+            return super().renumbered(operand, dtype, bound, step, target, stream)
+        host = NUMPY.read(operand.name, host_array(operand.array))
+        into = None if target is None else NUMPY.read(target.name, host_array(target.array))
+        found = NUMPY.renumbered(host, dtype, bound, step, into, stream)
+        return _as_view(found, operand.name) if target is None else target.array
+
     def scope(self, device: int, stream: int | None) -> AbstractContextManager[Any] | None:
         return _on_device(device)
 

@@ -10,7 +10,7 @@ from functools import lru_cache
 from typing import Any
 
 from .._dtypes import CANONICAL_NANS, numpy_dtype, numpy_token
-from .interface import Adapter, Operand, element_strides, fill_boxes
+from .interface import Adapter, Operand, element_strides, fill_boxes, numbered_entries
 
 __all__ = ["CupyAdapter", "adapter"]
 
@@ -58,6 +58,16 @@ class CupyAdapter(Adapter):
         patterns = array.view(f"i{array.itemsize}")
         self._cupy.minimum(patterns, patterns.dtype.type(CANONICAL_NANS[dtype]), out=patterns)
         return array
+
+    def renumbered(
+        self, operand: Operand, dtype: str, bound: int, step: int, target: Operand | None, stream: int
+    ) -> Any:
+        numbers = operand.array.astype(numpy_dtype(dtype), copy=False)
+        found = numbered_entries(self._cupy, numbers, bound, step)
+        if target is None:
+            return self._cupy.ascontiguousarray(found)
+        self._cupy.copyto(target.array, found)
+        return target.array
 
     def join_boxes(self, boxes: Sequence[Any], dtype: str) -> Any:
         rows = self._cupy.empty((sum(map(len, boxes)), 1 + boxes[0].shape[1]), numpy_dtype(dtype))

@@ -11,7 +11,17 @@ from typing import Any
 
 from .._errors import shown
 
-__all__ = ["HOST", "Adapter", "Operand", "dense_strides", "element_strides", "fill_boxes", "of_module", "stream_handle"]
+__all__ = [
+    "HOST",
+    "Adapter",
+    "Operand",
+    "dense_strides",
+    "element_strides",
+    "fill_boxes",
+    "numbered_entries",
+    "of_module",
+    "stream_handle",
+]
 
 # The device index of host memory; CUDA devices count from 0.
 HOST = -1
@@ -121,6 +131,14 @@ def element_strides(name: str, shape: tuple[int, ...], byte_strides: Sequence[in
     return tuple(stride // itemsize for stride in byte_strides)
 
 
+def numbered_entries(library: Any, numbers: Any, bound: int, step: int) -> Any:
+    """Number the entries of a batch as :meth:`Adapter.renumbered` says, by NumPy or what has its functions."""
+    shape = (numbers.shape[0], *(1,) * (numbers.ndim - 1))
+    starts = (library.arange(shape[0], dtype="int64") * step).astype(numbers.dtype).reshape(shape)
+    is_inside = (numbers >= 0) & (numbers < bound)
+    return library.where(is_inside, numbers + starts, numbers.dtype.type(-1))
+
+
 def fill_boxes(rows: Any, boxes: Sequence[Any]) -> Any:
     """Write each image's index and boxes into rows of a framework that assigns to slices, and answer these."""
     start = 0
@@ -187,6 +205,19 @@ class Adapter:
         the converters of processors, GPUs and frameworks each make another.
         """
         raise NotImplementedError
+
+    def renumbered(
+        self, operand: Operand, dtype: str, bound: int, step: int, target: Operand | None, stream: int
+    ) -> Any:
+        """Number what the entries of a batch count each for itself through all entries, and answer the caller's array.
+
+        A number of entry b, along the first axis, becomes itself and b * step if it lies in [0, bound), else -1, in
+        `dtype`, i32 or i64, which holds every one. It goes into `target`, of this kind and shape, if there is one, else
+        into a dense array.
+        """
+        raise TypeError(
+            f"{operand.name}: {self.kind} has no arithmetic to number a batch's entries; pass an array of a framework"
+        )
 
     def join_boxes(self, boxes: Sequence[Any], dtype: str) -> Any:
         """Make one array of boxes out of one per image, the image's index first, in f32 or f64."""

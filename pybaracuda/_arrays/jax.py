@@ -16,7 +16,7 @@ import numpy as np
 from .. import _machine
 from .._dtypes import CANONICAL_NANS, numpy_dtype, numpy_token
 from .._forking import first_use
-from .interface import HOST, Adapter, Operand
+from .interface import HOST, Adapter, Operand, numbered_entries
 from .numpy import NUMPY
 
 __all__ = ["JaxAdapter", "adapter"]
@@ -96,6 +96,15 @@ class JaxAdapter(Adapter):
         patterns = self._jax.lax.bitcast_convert_type(array, f"i{array.dtype.itemsize}")
         settled = self._jax.numpy.minimum(patterns, CANONICAL_NANS[dtype])
         return self._jax.lax.bitcast_convert_type(settled, array.dtype)
+
+    def renumbered(
+        self, operand: Operand, dtype: str, bound: int, step: int, target: Operand | None, stream: int
+    ) -> Any:
+        if operand.device == HOST:
+            host = NUMPY.read(operand.name, np.asarray(operand.array))
+            return self.finish(NUMPY.renumbered(host, dtype, bound, step, None, stream), operand, dtype, stream)
+        with self._wide("i64"):
+            return numbered_entries(self._jax.numpy, operand.array.astype(numpy_dtype(dtype)), bound, step)
 
     def scope(self, device: int, stream: int | None) -> AbstractContextManager[Any] | None:
         return _machine.device_scope(device, stream or 0)

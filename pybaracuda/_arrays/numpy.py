@@ -11,7 +11,7 @@ import numpy as np
 
 from .._dtypes import DTYPE_NAMES, EXTENSION_DTYPES, NUMPY_TOKENS, numpy_dtype, numpy_token
 from .._float_environment import DefaultFloatEnvironment
-from .interface import HOST, Adapter, Operand, element_strides, fill_boxes
+from .interface import HOST, Adapter, Operand, element_strides, fill_boxes, numbered_entries
 
 __all__ = ["NUMPY", "NumpyAdapter"]
 
@@ -68,6 +68,16 @@ class NumpyAdapter(Adapter):
             return self.cast(wide, dtype, stream).array
         with np.errstate(over="ignore", invalid="ignore"), DefaultFloatEnvironment():
             np.copyto(target.array, wide.array, casting="unsafe")
+        return target.array
+
+    def renumbered(
+        self, operand: Operand, dtype: str, bound: int, step: int, target: Operand | None, stream: int
+    ) -> Any:
+        numbers = np.asarray(operand.array).astype(numpy_dtype(dtype), copy=False)
+        found = numbered_entries(np, numbers, bound, step)
+        if target is None:
+            return np.ascontiguousarray(found)
+        np.copyto(target.array, found)
         return target.array
 
     def join_boxes(self, boxes: Sequence[Any], dtype: str) -> Any:

@@ -122,6 +122,16 @@ class TorchAdapter(Adapter):
         # torch's converters make a NaN of all ones: without the sign on CUDA, with it on the CPU in bfloat16.
         return self._torch.nan_to_num_(array, nan=nan, posinf=inf, neginf=-inf)
 
+    def renumbered(
+        self, operand: Operand, dtype: str, bound: int, step: int, target: Operand | None, stream: int
+    ) -> Any:
+        torch = self._torch
+        numbers = operand.array.to(self._dtypes[dtype], memory_format=torch.contiguous_format)
+        shape = (numbers.shape[0], *(1,) * (numbers.dim() - 1))
+        starts = (torch.arange(shape[0], device=numbers.device) * step).to(numbers.dtype).reshape(shape)
+        found = torch.where((numbers >= 0) & (numbers < bound), numbers + starts, -1)
+        return found.contiguous() if target is None else target.array.copy_(found)
+
     def join_boxes(self, boxes: Sequence[Any], dtype: str) -> Any:
         rows = self._torch.empty(
             (sum(map(len, boxes)), 1 + boxes[0].shape[1]), dtype=self._dtypes[dtype], device=boxes[0].device

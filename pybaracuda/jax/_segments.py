@@ -9,13 +9,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from .._call import flag, real, whole
+from .._call import check_rank, element_of, flag, real, whole
 from ..segment.csr import check_reduce
 from ..segment.gradients import selection_backward
+from ..segment.lengths import check_naming
 from ..segment.operation import form_of, key_of
 from ..segment.reductions import with_arg
 from ._documentation import documented_of_arrays
-from ._primitive import array_of, run
+from ._primitive import array_of, in_64_bits, run, spec_of
 from ._rows import Segments
 
 __all__ = [
@@ -62,6 +63,28 @@ def _checked_mode(mode: Any, ids: Any, num_segments: int) -> Any:
     return ids
 
 
+def _run(operation: Segments, array: Any, ids: Any) -> Any:
+    """Call an operation by ids, of which two axes are those of a batch: mapped, it is one call, too."""
+    if ids.ndim != 2:
+        return run(operation, array, ids)
+    if array.ndim < 2 or array.shape[0] != ids.shape[0]:
+        raise ValueError(f"segment_ids has shape {ids.shape}; wanted [N] or [B, N], beside an array {array.shape}")
+    return jax.vmap(lambda *operands: tuple(run(operation, *operands)))(array, ids)
+
+
+def _offsets(offsets: Any, lengths: Any) -> Any:
+    """Answer offsets: those given, or those of segments of these lengths that lie one behind the other."""
+    if not check_naming(offsets, lengths):
+        return index_of(offsets)
+    found = array_of(lengths)
+    shape, dtype = spec_of(found)
+    element_of("lengths", dtype, ("i32", "i64"))
+    check_rank("lengths", shape, "[num_segments]", 1)
+    with in_64_bits():
+        start = jax.lax.convert_element_type(jnp.zeros(1, jnp.int32), found.dtype)
+        return jax.lax.concatenate([start, jax.lax.cumsum(found)], 0)
+
+
 def _reduced(
     operation: str,
     data: Any,
@@ -78,8 +101,8 @@ def _reduced(
     count = _number_of_segments(num_segments, ids)
     ids = _checked_mode(mode, ids, count)
     empty = None if empty_value is None else key_of(real("empty_value", empty_value))
-    num_rows = ids.shape[0] if ids.ndim else 0
-    results = run(Segments(operation, form_of(indices_are_sorted), count, num_rows, empty, ties), rows, ids)
+    num_rows = ids.shape[-1] if ids.ndim else 0
+    results = _run(Segments(operation, form_of(indices_are_sorted), count, num_rows, empty, ties), rows, ids)
     return results[0] if len(results) == 1 else results
 
 
@@ -230,17 +253,19 @@ def segment_gather(input: Any, segment_ids: Any) -> Any:
     Bits are copied. Linear.
     """
     segments, ids = array_of(input), index_of(segment_ids)
-    count = segments.shape[0] if segments.ndim else 0
-    num_rows = ids.shape[0] if ids.ndim else 0
-    return run(Segments("gather", "unsorted", count, num_rows), segments, ids)[0]
+    axis = max(ids.ndim - 1, 0)
+    count = segments.shape[axis] if segments.ndim > axis else 0
+    num_rows = ids.shape[-1] if ids.ndim else 0
+    return _run(Segments("gather", "unsorted", count, num_rows), segments, ids)[0]
 
 
 @documented_of_arrays
 def segment_csr(
     input: Any,
-    offsets: Any,
+    offsets: Any = None,
     reduce: str = "sum",
     *,
+    lengths: Any = None,
     empty_value: Any = None,
     return_arg: bool = False,
     ties: str = "even",
@@ -248,7 +273,7 @@ def segment_csr(
     """Reduce consecutive rows, as ``torch_scatter.segment_csr`` does; `reduce` also takes "softmax"."""
     operation = check_reduce(reduce, flag("return_arg", return_arg))
     selection_backward("max", input, None, ties)
-    rows, index = array_of(input), index_of(offsets)
+    rows, index = array_of(input), _offsets(offsets, lengths)
     empty = None if empty_value is None else key_of(real("empty_value", empty_value))
     count = max(index.shape[0] - 1, 0) if index.ndim else 0
     num_rows = rows.shape[0] if rows.ndim else 0
@@ -257,11 +282,11 @@ def segment_csr(
 
 
 @documented_of_arrays
-def gather_csr(input: Any, offsets: Any, num_rows: int) -> Any:
+def gather_csr(input: Any, offsets: Any = None, num_rows: int | None = None, *, lengths: Any = None) -> Any:
     """Repeat each segment's row as often as the segment has rows, as ``torch_scatter.gather_csr`` does.
 
     Bits are copied. Linear.
     """
-    segments, index = array_of(input), index_of(offsets)
+    segments, index = array_of(input), _offsets(offsets, lengths)
     count = max(index.shape[0] - 1, 0) if index.ndim else 0
     return run(Segments("gather", "csr", count, whole("num_rows", num_rows)), segments, index)[0]

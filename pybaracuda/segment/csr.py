@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Array functions over consecutive rows, whose segments are named by offsets."""
+"""Array functions over consecutive rows, whose segments are named by offsets or lengths."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 from .._errors import shown
 from .documentation import NUMBER_ROWS, PER_ROW, documented
 from .gradients import selection_backward
+from .lengths import check_naming
 from .operation import inputs_of, run
 from .reductions import with_arg
 
@@ -34,17 +35,20 @@ def check_reduce(reduce: str, return_arg: Any = False) -> str:
 )
 def segment_csr(
     input: Any,
-    offsets: Any,
+    offsets: Any = None,
     reduce: str = "sum",
     *,
+    lengths: Any = None,
     empty_value: Any = None,
     return_arg: bool = False,
     out: Any = None,
     stream: Any = None,
 ) -> Any:
-    """Reduce consecutive rows, as ``torch_scatter.segment_csr`` does."""
+    """Reduce consecutive rows, as ``torch_scatter.segment_csr`` does, or by `lengths` as ``torch.segment_reduce``."""
     operation = check_reduce(reduce, return_arg)
-    return run(operation, "csr", (input, offsets), empty_value=empty_value, out=out, stream=stream)
+    by_lengths = check_naming(offsets, lengths)
+    arrays = (input, lengths if by_lengths else offsets)
+    return run(operation, "csr", arrays, empty_value=empty_value, lengths=by_lengths, out=out, stream=stream)
 
 
 @documented(
@@ -58,9 +62,10 @@ def segment_csr(
 )
 def segment_csr_backward(
     grad_output: Any,
-    offsets: Any,
+    offsets: Any = None,
     reduce: str = "sum",
     *,
+    lengths: Any = None,
     num_rows: int | None = None,
     input: Any = None,
     output: Any = None,
@@ -72,7 +77,9 @@ def segment_csr_backward(
     """Compute the gradient of :func:`segment_csr`."""
     check_reduce(reduce)
     operation = f"{reduce}_backward"
-    given = {"grad_output": grad_output, "offsets": offsets, "input": input, "output": output, "arg": arg}
+    by_lengths = check_naming(offsets, lengths)
+    index = lengths if by_lengths else offsets
+    given = {"grad_output": grad_output, "offsets": index, "input": input, "output": output, "arg": arg}
     if reduce in ("max", "min"):
         operation, _ = selection_backward(reduce, input, arg, ties)
     elif reduce == "prod" and output is None:
@@ -82,17 +89,28 @@ def segment_csr_backward(
     for name in names:
         if given[name] is None:
             raise TypeError(f"{name}: wanted an array for the gradient of {reduce}, got NoneType")
-    return run(operation, "csr", [given[name] for name in names], num_rows=num_rows, out=out, stream=stream)
+    arrays = [given[name] for name in names]
+    return run(operation, "csr", arrays, num_rows=num_rows, lengths=by_lengths, out=out, stream=stream)
 
 
 @documented(
     input="array, [num_segments, ...]: A row for each segment, in float32, float64, float16 or bfloat16.",
-    num_rows="int: Rows of the result.",
+    num_rows="int: Rows of the result; no sum of lengths stands in for it, since that would wait for the device.",
     returns=PER_ROW,
 )
-def gather_csr(input: Any, offsets: Any, num_rows: int, *, out: Any = None, stream: Any = None) -> Any:
+def gather_csr(
+    input: Any,
+    offsets: Any = None,
+    num_rows: int | None = None,
+    *,
+    lengths: Any = None,
+    out: Any = None,
+    stream: Any = None,
+) -> Any:
     """Repeat each segment's row as often as the segment has rows, as ``torch_scatter.gather_csr`` does.
 
     Bits are copied.
     """
-    return run("gather", "csr", (input, offsets), num_rows=num_rows, out=out, stream=stream)
+    by_lengths = check_naming(offsets, lengths)
+    arrays = (input, lengths if by_lengths else offsets)
+    return run("gather", "csr", arrays, num_rows=num_rows, lengths=by_lengths, out=out, stream=stream)

@@ -16,9 +16,15 @@ _WIDTH = 116
 # A type, then what it is. Functions override what they have otherwise.
 _PARAMETERS = {
     "segment_ids": "array, [N]: Segment of each row: int32 or int64; other integers are converted by a copy. Rows "
-    "whose id lies outside [0, num_segments) are dropped.",
-    "offsets": "array, [num_segments + 1]: First row of each segment, then the end of the last: int32 or int64, other "
-    "integers are converted by a copy; clamped to [0, N]. Rows that no segment covers are dropped.",
+    "whose id lies outside [0, num_segments) are dropped. Or [B, N], with all other arrays and results one axis more, "
+    "[B, N, ...] or [B, num_segments, ...]: the segments of a batch, each entry's its own, numbered from 0 in each, "
+    "with the bits of a call for each entry. One call for all; the ids are copied, an order of them is of no use.",
+    "offsets": "array, [num_segments + 1], optional: First row of each segment, then the end of the last: int32 or "
+    "int64, other integers are converted by a copy; clamped to [0, N]. Rows that no segment covers are dropped.",
+    "lengths": "array, [num_segments], optional: Rows of each segment, one behind the other, instead of offsets: int32 "
+    "or int64. The offsets are their sums, made in their dtype by :func:`pad` and :func:`cumsum`, without a look at "
+    "them: rows behind the last segment are dropped, segments end where the rows do. Of negative lengths, and of sums "
+    "that their dtype does not hold, results are unspecified, but no access is out of bounds.",
     "num_segments": "int, optional: None is one more than the largest id: a look at the ids, on the current stream of "
     "their framework, that waits for the device.",
     "grad_output": "array, [num_segments, ...]: Gradient of the result, float32, float64, float16 or bfloat16.",
@@ -42,6 +48,7 @@ NUMBER_ROWS = "array, [N, ...]: Rows in float32, float64, float16, bfloat16, int
 PER_SEGMENT = "array, [num_segments, ...]: Of the first array's kind, dtype and device; `out` if given."
 PER_ROW = "array, [N, ...]: Of the first array's kind, dtype and device; `out` if given. Dropped rows are 0."
 _RAISES = (
+    "InvalidProblemError: If there are more segments or rows than C takes, those of a batch together.",
     "UnsupportedError: For integers of a width or an operation that is not wired.",
     "TypeError, ValueError: If an argument has another type, dtype or shape, or `out` cannot be written.",
 )

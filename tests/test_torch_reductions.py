@@ -286,6 +286,9 @@ def test_complex_sums_are_those_of_their_parts(shapes: Any, dtype: Any, device: 
         assert same(into, found)
         wanted = call(case)
         assert bool(((found - wanted).abs() <= 2 * terms * terms * largest * torch.finfo(dtype).eps).all())
+    if device != "cpu":
+        return
+    # PyTorch has complex products on the CPU.
     left = ours("aten::scatter_reduce.two")
     with pybaracuda.torch.install():
         assert same(scattered("prod", True, False, False)(case), scattered("prod", True, False, False)(case))

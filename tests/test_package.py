@@ -9,6 +9,7 @@ import inspect
 import os
 import platform
 import shutil
+import signal
 import subprocess
 import sys
 import zipfile
@@ -385,6 +386,31 @@ def test_info_works_without_any_library(tmp_path: Path) -> None:
     assert "cpu: not available: the cpu library is not installed" in done.stdout
     assert "cuda: not available: the cuda library is not installed" in done.stdout
     assert "roi_align" in done.stdout
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["info"], ["config", "--cflags"], ["check", "--quick", "--backend", "cpu"], ["--help"], ["config", "--help"]],
+    ids=" ".join,
+)
+def test_a_command_whose_reader_went_away_ends_without_a_word(arguments: list[str]) -> None:
+    """As after `| head -1`, once head has what it wanted."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    environment = {**os.environ, "PYTHONPATH": str(PACKAGE.parent)}
+    # With it a help is written at once by argparse, which hides that it could not.
+    environment.pop("PYTHONUNBUFFERED", None)
+    done = subprocess.run(
+        [sys.executable, "-m", "pybaracuda", *arguments],
+        stdout=writer,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment,
+        check=False,
+        timeout=120,
+    )
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (128 + signal.SIGPIPE, "")
 
 
 @pytest.mark.parametrize(

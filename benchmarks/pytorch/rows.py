@@ -180,17 +180,16 @@ def _embedding(words: int, columns: int, count: int, data: Data) -> Problem:
 
 
 def _sparse(rows: int, of_row: int, columns: int, data: Data) -> Problem:
-    """A square CSR matrix with as many values in every row, evenly spread from a random place on; gradients by both."""
+    """A square CSR matrix with as many values in every row, evenly spread from a random place on; gradients by both.
+
+    The matrix is a leaf itself: PyTorch's gradient by values that it is made of in the call goes by a dense matrix.
+    """
     torch = data.torch
     begins = torch.arange(0, rows * of_row + 1, of_row, device=data.device)
     steps = torch.arange(of_row, device=data.device) * (rows // of_row)
     places = ((data.ids(rows, rows)[:, None] + steps) % rows).sort(1)[0].reshape(-1)
-
-    def call(values: Any, dense: Any) -> Any:
-        matrix = torch.sparse_csr_tensor(begins, places, values, (rows, rows), check_invariants=False)
-        return torch.sparse.mm(matrix, dense)
-
-    return Problem(call, [data.leaf(rows * of_row), data.leaf(rows, columns)])
+    matrix = torch.sparse_csr_tensor(begins, places, data.normal(rows * of_row), (rows, rows), check_invariants=False)
+    return Problem(torch.sparse.mm, [matrix.requires_grad_(), data.leaf(rows, columns)])
 
 
 def _index_reduce(reduce: str, rows: int, columns: int, data: Data) -> Problem:

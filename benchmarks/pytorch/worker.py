@@ -114,7 +114,12 @@ class _Calls:
     def results(self) -> list[Any]:
         """Output and gradients of a fresh run."""
         self.output = self.forward()
-        return [self.output.detach(), *self.backward()]
+        return [self.output.detach(), *map(_values, self.backward())]
+
+
+def _values(tensor: Any) -> Any:
+    """The values of a sparse matrix, which stand where its leaf's do; another tensor as it is."""
+    return tensor.values() if tensor.layout == torch.sparse_csr else tensor
 
 
 def _same(one: Sequence[Any], other: Sequence[Any]) -> bool:

@@ -4,24 +4,27 @@
 An index of rows has one entry for each row: it has one axis, or is expanded over the others, which its strides say
 without a look at its values. Rows along another axis than the first are moved to the front, which copies. Of another
 index every entry is the place of an element, which is a row of one.
+
+A complex number is a pair of floats: a row of n is a row of 2 n floats, and an element a row of two. So no sum depends
+on how a device multiplies complex numbers.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import prod
+from math import inf, prod
 from typing import Any
 
 import torch
 
 from ..segment import segment_sum
 from ._bad_indices import note
+from ._distinct import Distinct
 from ._native import places
-from ._route import ANOTHER_AXIS, CPU_ALWAYS, SIXTEEN_BITS
+from ._route import ANOTHER_AXIS, CPU_ALWAYS, NARROW_INTEGERS, SIXTEEN_BITS
 
 __all__ = [
     "DTYPES",
-    "FLOATS",
     "INDICES",
     "Elements",
     "Named",
@@ -31,20 +34,28 @@ __all__ = [
     "from_begin",
     "in_range",
     "is_readable",
+    "parts",
     "refusal_of",
+    "refusal_of_alpha",
+    "refusal_of_sizes",
     "rows_named",
     "slow_on_cpu",
     "sum_with",
+    "whole",
     "widened",
 ]
 
-FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
-_SUMMED = (*FLOATS, torch.int32, torch.int64)
+_FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
+_NARROW = (torch.int8, torch.uint8, torch.int16, torch.bool)
+_SUMMED = (*_FLOATS, torch.int32, torch.int64, *_NARROW, torch.complex64, torch.complex128)
 INDICES = (torch.int32, torch.int64)
-# In which type a finished sum waits for what is added to it, so that it is rounded once.
-_WIDE = {torch.float16: torch.float32, torch.bfloat16: torch.float32}
+# In which type a finished sum waits for what is added to it. Floats are rounded once; of integers the lowest bits are
+# the same in every width, so that a wide sum cut off is the narrow one that wraps around.
+_WIDE = {torch.float16: torch.float32, torch.bfloat16: torch.float32, **dict.fromkeys(_NARROW, torch.int32)}
+# How many entries, columns and rows a kernel counts.
+_MOST = _MOST_ROWS = 2**31 - 1
 
-DTYPES = "float32, float64, float16, bfloat16, int32, int64"
+DTYPES = "float32, float64, float16, bfloat16, complex64, complex128, int8, uint8, int16, int32, int64, bool"
 
 
 def axis_of(dim: int, rank: int) -> int:
@@ -70,6 +81,8 @@ def in_range(index: Any, extent: int, least: int = 0) -> bool:
 
 def from_begin(index: Any, extent: int) -> Any:
     """Answer entries that may count from the end as those from the begin."""
+    if extent > torch.iinfo(index.dtype).max:
+        index = index.to(torch.int64)
     return torch.where(index < 0, index + extent, index)
 
 
@@ -84,13 +97,47 @@ def refusal_of(self: Any, index: Any, source: Any) -> str:
     return ""
 
 
+def refusal_of_alpha(dtype: Any, alpha: Any) -> str:
+    """Say why PyTorch refuses, or reads in its own way, what sums of a dtype are multiplied by."""
+    if isinstance(alpha, complex):
+        if not dtype.is_complex:
+            return "alpha of another type"
+        return refusal_of_alpha(dtype.to_real(), alpha.real) or refusal_of_alpha(dtype.to_real(), alpha.imag)
+    if dtype.is_floating_point or dtype.is_complex:
+        is_beyond = isinstance(alpha, int | float) and torch.finfo(dtype).max < abs(alpha) < inf
+    elif isinstance(alpha, float):
+        return "alpha of another type"
+    else:
+        # PyTorch takes the negative numbers of an unsigned type, and reads any number as a bool.
+        info = None if dtype == torch.bool or not isinstance(alpha, int) else torch.iinfo(dtype)
+        is_beyond = info is not None and not (info.min or -info.max) <= alpha <= info.max
+    return "alpha out of range" if is_beyond else ""
+
+
+def refusal_of_sizes(self: Any, extent: int, entries: int, is_sum: bool) -> str:
+    """Say what no kernel counts: into more rows there are only sums, of those rows alone that entries name."""
+    columns = parts(self).numel() // extent
+    is_beyond = max(entries, columns) > _MOST or (extent > _MOST_ROWS and not is_sum)
+    return "more than 2^31 - 1 rows, columns or entries" if is_beyond else ""
+
+
 def slow_on_cpu(self: Any, axis: int) -> str:
-    """Say why PyTorch's own kernel is faster: ours has rows moved to the front and 16 bits widened, by copies."""
+    """Say why PyTorch's own kernel is faster: ours has rows moved to the front and few bits widened, by copies."""
     if CPU_ALWAYS or self.device.type != "cpu":
         return ""
     if self.dtype in _WIDE:
-        return SIXTEEN_BITS
+        return SIXTEEN_BITS if self.dtype.is_floating_point else NARROW_INTEGERS
     return "" if all(extent == 1 for extent in self.shape[:axis]) else ANOTHER_AXIS
+
+
+def parts(tensor: Any) -> Any:
+    """Answer a complex tensor as floats, with an axis of two behind the others; another tensor as it is."""
+    return torch.view_as_real(tensor) if tensor.is_complex() else tensor
+
+
+def whole(found: Any, dtype: Any) -> Any:
+    """Answer what :func:`parts` would take apart, or rounded or cut off to a dtype of one part."""
+    return torch.view_as_complex(found) if dtype.is_complex else found.to(dtype)
 
 
 class Rows:
@@ -109,19 +156,20 @@ class Rows:
     """
 
     def __init__(self, like: Any, axes: Sequence[int], ids: Any, at: int | None = None) -> None:
-        self._shape, self._axes = like.shape, axes
+        self._shape, self._axes = parts(like).shape, axes
         self._at = axes[0] if at is None else at
         self.ids, self.extent = ids, prod(like.shape[each] for each in axes)
         note(ids, self.extent)
 
     def rows(self, source: Any) -> Any:
         """Answer a tensor that has a row for each id."""
+        source = parts(source)
         moved = source.movedim(self._at, 0) if self._at else source
         return moved.reshape(moved.shape[0], -1)
 
     def tensor(self, rows: Any) -> Any:
-        """Answer what there is a row of for each segment as a tensor of the shape of `like`."""
-        order = [*self._axes, *(each for each in range(len(self._shape)) if each not in self._axes)]
+        """Answer what there is a row of for each segment as a tensor of the shape of `like`, in parts."""
+        order = self._order()
         moved = rows.reshape([self._shape[each] for each in order])
         return moved if order == sorted(order) else moved.permute([order.index(each) for each in range(len(order))])
 
@@ -129,6 +177,13 @@ class Rows:
         """Answer how many ids name each segment, as a tensor that broadcasts to `like`."""
         shape = [extent if each in self._axes else 1 for each, extent in enumerate(self._shape)]
         return _counts(self.ids, self.extent).reshape(shape)
+
+    def view(self, tensor: Any) -> tuple[Any, list[int]]:
+        """Answer a tensor of the shape of `like` with the rows' axes in front, where it lies, and their extents."""
+        return parts(tensor).permute(self._order()), [self._shape[each] for each in self._axes]
+
+    def _order(self) -> list[int]:
+        return [*self._axes, *(each for each in range(len(self._shape)) if each not in self._axes)]
 
 
 class Elements:
@@ -144,6 +199,7 @@ class Elements:
 
     def __init__(self, like: Any, places: Any) -> None:
         self._like = like
+        self._shape, self._width = parts(like).shape, 2 if like.is_complex() else 1
         self.ids, self.extent = places.reshape(-1), like.numel()
 
     @classmethod
@@ -156,6 +212,8 @@ class Elements:
             if found is not None:
                 return cls(like, found)
         note(index, extent)
+        if like.numel() > torch.iinfo(index.dtype).max:
+            index = index.to(torch.int64)
         strides = [prod(like.shape[position + 1 :]) for position in range(like.dim())]
         start = index.new_zeros((), dtype=torch.int64)
         for position, count in enumerate(index.shape):
@@ -167,16 +225,21 @@ class Elements:
         return cls(like, torch.where((index >= 0) & (index < extent), named, -1))
 
     def rows(self, source: Any) -> Any:
-        """Answer a tensor that has an element for each id, as rows of one."""
-        return source.reshape(-1, 1)
+        """Answer a tensor that has an element for each id, as rows of one, or of two parts."""
+        return parts(source).reshape(-1, self._width)
 
     def tensor(self, rows: Any) -> Any:
-        """Answer what there is a row of one for each segment as a tensor of the shape of `like`."""
-        return rows.reshape(self._like.shape)
+        """Answer what there is an element of for each segment as a tensor of the shape of `like`, in parts."""
+        return rows.reshape(self._shape)
 
     def counts(self) -> Any:
-        """Answer how many ids name each segment, as a tensor of the shape of `like`."""
-        return _counts(self.ids, self.extent).reshape(self._like.shape)
+        """Answer how many ids name each segment, as a tensor that broadcasts to the parts of `like`."""
+        shape = (*self._like.shape, *[1] * (len(self._shape) - self._like.dim()))
+        return _counts(self.ids, self.extent).reshape(shape)
+
+    def view(self, tensor: Any) -> tuple[Any, list[int]]:
+        """Answer a tensor of the shape of `like` in parts, where it lies, and the extents of its own axes."""
+        return parts(tensor), list(self._like.shape)
 
 
 Named = Rows | Elements
@@ -188,22 +251,58 @@ def widened(tensor: Any) -> Any:
     return tensor if wide is None else tensor.to(wide)
 
 
+def _times(total: Any, alpha: Any, dtype: Any) -> Any:
+    """Answer sums of a dtype times a number; both are in parts if it is complex, and each product is rounded."""
+    if dtype == torch.bool:
+        alpha = int(bool(alpha))
+    if isinstance(alpha, complex):
+        if alpha.imag:
+            real, imaginary = total.unbind(-1)
+            both = real * alpha.real - imaginary * alpha.imag, real * alpha.imag + imaginary * alpha.real
+            return torch.stack(both, -1)
+        alpha = alpha.real
+    return total if alpha == 1 else total * alpha
+
+
 def _total(named: Named, source: Any, alpha: Any) -> Any:
-    """Answer alpha * the sum of what each entry names, in the dtype of sums."""
+    """Answer alpha * the sum of what each entry names, in the dtype of sums, and in parts."""
     total = segment_sum(named.rows(widened(source)), named.ids, named.extent)
-    return named.tensor(total if alpha == 1 else total * alpha)
+    return _times(named.tensor(total), alpha, source.dtype)
+
+
+def _add_to_named(out: Any, named: Named, source: Any, alpha: Any) -> Any:
+    """Add to what entries name of a tensor and leave the rest alone: for tensors of more rows than a kernel counts."""
+    found = Distinct(named.ids, named.extent)
+    sums = segment_sum(named.rows(widened(source)), found.ranks, found.ranks.shape[0])
+    view, extents = named.view(out)
+    places = found.places(extents)
+    if len(extents) > 1 and view.is_contiguous():
+        view, places = view.view(named.extent, *view.shape[len(extents) :]), [found.rows]
+    before = torch.ops.aten.index(view, places)
+    total = _times(sums[found.sums].reshape(before.shape), alpha, source.dtype)
+    added = torch.where(found.is_any, widened(before) + total, widened(before)).to(before.dtype)
+    if len(places) == 1:
+        view.index_copy_(0, places[0], added)
+    else:
+        view.index_put_(tuple(places), added)
+    return out
 
 
 def sum_with(self: Any, named: Named, source: Any, alpha: Any = 1) -> Any:
     """Answer self + alpha * the sum of what each entry names, rounded to self's dtype once."""
-    return torch.add(widened(self), _total(named, source, alpha)).to(self.dtype)
+    if named.extent > _MOST_ROWS:
+        return _add_to_named(self.clone(memory_format=torch.contiguous_format), named, source, alpha)
+    return whole(torch.add(widened(parts(self)), _total(named, source, alpha)), self.dtype)
 
 
 def add_into(out: Any, self: Any, named: Named, source: Any, alpha: Any = 1) -> Any:
     """Make `out`, which may be `self`, what :func:`sum_with` answers."""
+    if named.extent > _MOST_ROWS:
+        return _add_to_named(out if out is self else out.copy_(self), named, source, alpha)
     if self.dtype in _WIDE:
         return out.copy_(sum_with(self, named, source, alpha))
-    return torch.add(self, _total(named, source, alpha), out=out)
+    torch.add(parts(self), _total(named, source, alpha), out=parts(out))
+    return out
 
 
 def _row_index(index: Any, axis: int) -> Any | None:

@@ -4,13 +4,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from math import prod
 from typing import Any
 
 import torch
 
 from ..segment import segment_max
 from ._bad_indices import note
-from ._named import DTYPES, Elements, Named, Rows, add_into, from_begin, in_range, refusal_of, sum_with
+from ._named import (
+    DTYPES,
+    Elements,
+    Named,
+    Rows,
+    add_into,
+    from_begin,
+    in_range,
+    refusal_of,
+    refusal_of_sizes,
+    sum_with,
+)
 from ._native import places
 from ._route import route
 
@@ -63,6 +75,8 @@ def _index_put_refusal(
         extent not in (1, full) for extent, full in zip(reversed(found), reversed(wanted), strict=False)
     ):
         return "shapes that do not fit"
+    if refused := refusal_of_sizes(self, prod(self.shape[axis] for axis in axes), prod(entries), is_sum=True):
+        return refused
     for axis, index in given.items():
         extent = self.shape[axis]
         if not in_range(index, extent, -extent):
@@ -109,13 +123,13 @@ def _index_put_impl_(
 
 
 def _put_refusal(self: Any, index: Any, source: Any, accumulate: bool = False) -> str:
-    if not accumulate and self.dtype.is_complex:
-        return f"dtype {self.dtype}"
     if refused := refusal_of(self, index, source):
         return refused
-    if source.numel() != index.numel():
-        return "shapes that do not fit"
+    if index.dtype != torch.int64 or source.numel() != index.numel():
+        return "an index of torch.int32" if index.dtype != torch.int64 else "shapes that do not fit"
     extent = self.numel()
+    if refused := refusal_of_sizes(self, extent, index.numel(), is_sum=accumulate):
+        return refused
     return "" if in_range(index, extent, -extent) else "an index out of range"
 
 
@@ -136,5 +150,5 @@ def _put_in_place(self: Any, index: Any, source: Any, accumulate: bool = False) 
     if accumulate:
         return add_into(self, self, named, source)
     order = torch.arange(index.shape[0], device=self.device)
-    last = named.tensor(segment_max(named.rows(order), named.ids, named.extent))
+    last = segment_max(order.reshape(-1, 1), named.ids, named.extent).reshape(self.shape)
     return self.copy_(torch.where(last < 0, self, source[last.clamp(min=0)]))

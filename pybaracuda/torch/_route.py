@@ -17,6 +17,7 @@ __all__ = [
     "CPU_ALWAYS",
     "FEW_ELEMENTS",
     "KEYS",
+    "NARROW_INTEGERS",
     "ROUTES",
     "SIXTEEN_BITS",
     "SLOWER",
@@ -37,6 +38,8 @@ ANOTHER_AXIS, BY_ELEMENT, SIXTEEN_BITS, CHANNELS_LAST, FEW_ELEMENTS = SLOWER = (
     "channels last",
     "few elements on the CPU",
 )
+# There, too; sums of integers are the same in any order.
+NARROW_INTEGERS = "integers of fewer than 32 bits on the CPU"
 
 # What the dispatcher calls a kind of device.
 KEYS = {"cpu": "CPU", "cuda": "CUDA"}

@@ -11,17 +11,20 @@ import torch
 from ..segment import segment_max, segment_min, segment_prod, segment_sum
 from ._named import (
     DTYPES,
-    FLOATS,
     Elements,
     Named,
     Rows,
     add_into,
     axis_of,
     in_range,
+    parts,
     refusal_of,
+    refusal_of_alpha,
+    refusal_of_sizes,
     rows_named,
     slow_on_cpu,
     sum_with,
+    whole,
     widened,
 )
 from ._route import BY_ELEMENT, CPU_ALWAYS, route
@@ -30,10 +33,14 @@ __all__: list[str] = []
 
 _REDUCTIONS = {"sum": segment_sum, "prod": segment_prod, "amax": segment_max, "amin": segment_min}
 _INDEX_REDUCTIONS = ("mean", "prod", "amax", "amin")
-_ADDED = f"{DTYPES}; on the CPU an index of rows (one axis, or expanded over the others), the first, not in 16 bits"
+_ON_CPU = "on the CPU an index of rows (one axis, or expanded over the others), the first, not of fewer than 32 bits"
+_ADDED = f"{DTYPES}; {_ON_CPU}"
+_REDUCED = f"{DTYPES}, of complex numbers sums and means, of bools no means; {_ON_CPU}"
+_REDUCED_ROWS = f"float32, float64, float16, bfloat16, int8, uint8, int16, int32, int64; {_ON_CPU}"
 
 
-def _index_add_refusal(self: Any, dim: int, index: Any, source: Any, *, alpha: Any = 1) -> str:
+def _index_refusal(self: Any, dim: int, index: Any, source: Any, is_sum: bool) -> str:
+    """Say what every operator refuses whose index names rows along one axis, without a look at the values."""
     if self.dim() < 1 or source.dim() != self.dim() or index.dim() != 1:
         return "an operand of another rank"
     axis = axis_of(dim, self.dim())
@@ -41,10 +48,16 @@ def _index_add_refusal(self: Any, dim: int, index: Any, source: Any, *, alpha: A
     wanted[axis : axis + 1] = [index.shape[0]]
     if list(source.shape) != wanted:
         return "shapes that do not fit"
-    if isinstance(alpha, float) and not self.dtype.is_floating_point:
-        return "alpha of another type"
-    refused = refusal_of(self, index, source) or slow_on_cpu(self, axis)
+    refused = (
+        refusal_of(self, index, source)
+        or refusal_of_sizes(self, self.shape[axis], index.shape[0], is_sum)
+        or slow_on_cpu(self, axis)
+    )
     return refused or ("" if in_range(index, self.shape[axis]) else "an index out of range")
+
+
+def _index_add_refusal(self: Any, dim: int, index: Any, source: Any, *, alpha: Any = 1) -> str:
+    return refusal_of_alpha(self.dtype, alpha) or _index_refusal(self, dim, index, source, is_sum=True)
 
 
 @route("aten::index_add", _index_add_refusal, _ADDED)
@@ -68,7 +81,7 @@ def _index_add_out(self: Any, dim: int, index: Any, source: Any, *, alpha: Any =
     return add_into(out, self, Rows(self, [axis_of(dim, self.dim())], index), source, alpha)
 
 
-def _scatter_refusal(self: Any, dim: int, index: Any, src: Any) -> str:
+def _scatter_refusal(self: Any, dim: int, index: Any, src: Any, is_sum: bool = True) -> str:
     rank = self.dim()
     if rank < 1 or index.dim() != rank or src.dim() != rank:
         return "an operand of another rank"
@@ -81,7 +94,9 @@ def _scatter_refusal(self: Any, dim: int, index: Any, src: Any) -> str:
     if refused := refusal_of(self, index, src):
         return refused
     ids = rows_named(self, axis, index)
-    refused = _theirs_on_cpu(self) if ids is None else slow_on_cpu(self, axis)
+    extent, entries = (self.numel(), index.numel()) if ids is None else (self.shape[axis], ids.shape[0])
+    refused = refusal_of_sizes(self, extent, entries, is_sum)
+    refused = refused or (_theirs_on_cpu(self) if ids is None else slow_on_cpu(self, axis))
     return refused or ("" if in_range(index if ids is None else ids, self.shape[axis]) else "an index out of range")
 
 
@@ -114,23 +129,42 @@ def _scatter_add_in_place(self: Any, dim: int, index: Any, src: Any) -> Any:
 
 
 def _of_reduction(self: Any, reduce: str, known: Sequence[str]) -> str:
-    """Say what is wrong with a reduction, of which an operator knows these."""
+    """Say what is wrong with a reduction, of which an operator knows these for floats and integers."""
     if reduce not in known:
         return f"reduce={reduce!r}"
-    return "a mean of integers" if reduce == "mean" and self.dtype not in FLOATS else ""
+    # PyTorch has no others; complex products are left to it.
+    if self.dtype.is_complex and reduce not in ("sum", "mean"):
+        return f"reduce={reduce!r} of {self.dtype}"
+    return f"reduce={reduce!r} of {self.dtype}" if self.dtype == torch.bool and reduce == "mean" else ""
+
+
+def _is_sum(reduce: str, include_self: bool) -> bool:
+    return reduce == "sum" and include_self
 
 
 def _scatter_reduce_refusal(
     self: Any, dim: int, index: Any, src: Any, reduce: str, *, include_self: bool = True
 ) -> str:
-    return _of_reduction(self, reduce, ("sum", *_INDEX_REDUCTIONS)) or _scatter_refusal(self, dim, index, src)
+    refused = _of_reduction(self, reduce, ("sum", *_INDEX_REDUCTIONS))
+    return refused or _scatter_refusal(self, dim, index, src, _is_sum(reduce, include_self))
+
+
+def _mean(total: Any, count: Any, dtype: Any) -> Any:
+    """Divide sums of a dtype by counts, of which some may be 0; those of integers as PyTorch does."""
+    if total.is_floating_point():
+        return total / count.clamp(min=1).to(total.dtype)
+    # Sums and counts wrap around in the dtype, and the quotient is rounded down.
+    total, count = total.to(dtype), count.to(dtype)
+    return torch.div(total, torch.where(count == 0, 1, count), rounding_mode="floor")
 
 
 def _reduced(self: Any, named: Named, source: Any, reduce: str, include_self: bool) -> Any:
     """Answer what `self` becomes: it takes part once, last; without it what no entry names keeps it."""
+    if _is_sum(reduce, include_self):
+        return sum_with(self, named, source)
     rows = named.rows(widened(source))
     found = named.tensor(_REDUCTIONS.get(reduce, segment_sum)(rows, named.ids, named.extent))
-    given = widened(self)
+    given = widened(parts(self))
     count: Any = named.counts() if reduce == "mean" or not include_self else None
     if include_self:
         if reduce == "prod":
@@ -140,10 +174,10 @@ def _reduced(self: Any, named: Named, source: Any, reduce: str, include_self: bo
         else:
             found = given + found
     if reduce == "mean":
-        found = found / (count + 1 if include_self else count.clamp(min=1)).to(found.dtype)
+        found = _mean(found, count + 1 if include_self else count, self.dtype)
     if not include_self:
         found = torch.where(count > 0, found, given)
-    return found.to(self.dtype)
+    return whole(found, self.dtype)
 
 
 def _scatter_reduced(self: Any, dim: int, index: Any, src: Any, reduce: str, include_self: bool) -> Any:
@@ -151,12 +185,12 @@ def _scatter_reduced(self: Any, dim: int, index: Any, src: Any, reduce: str, inc
     return _reduced(self, named, _rows_of(index, src), reduce, include_self)
 
 
-@route("aten::scatter_reduce.two", _scatter_reduce_refusal, _ADDED)
+@route("aten::scatter_reduce.two", _scatter_reduce_refusal, _REDUCED)
 def _scatter_reduce(self: Any, dim: int, index: Any, src: Any, reduce: str, *, include_self: bool = True) -> Any:
     return _scatter_reduced(self, dim, index, src, reduce, include_self).contiguous()
 
 
-@route("aten::scatter_reduce_.two", _scatter_reduce_refusal, _ADDED, group="scatter_reduce")
+@route("aten::scatter_reduce_.two", _scatter_reduce_refusal, _REDUCED, group="scatter_reduce")
 def _scatter_reduce_in_place(
     self: Any, dim: int, index: Any, src: Any, reduce: str, *, include_self: bool = True
 ) -> Any:
@@ -166,19 +200,21 @@ def _scatter_reduce_in_place(
 def _index_reduce_refusal(
     self: Any, dim: int, index: Any, source: Any, reduce: str, *, include_self: bool = True
 ) -> str:
-    return _of_reduction(self, reduce, _INDEX_REDUCTIONS) or _index_add_refusal(self, dim, index, source)
+    if self.dtype.is_complex or self.dtype == torch.bool:
+        return f"dtype {self.dtype}"
+    return _of_reduction(self, reduce, _INDEX_REDUCTIONS) or _index_refusal(self, dim, index, source, is_sum=False)
 
 
 def _index_reduced(self: Any, dim: int, index: Any, source: Any, reduce: str, include_self: bool) -> Any:
     return _reduced(self, Rows(self, [axis_of(dim, self.dim())], index), source, reduce, include_self)
 
 
-@route("aten::index_reduce", _index_reduce_refusal, _ADDED)
+@route("aten::index_reduce", _index_reduce_refusal, _REDUCED_ROWS)
 def _index_reduce(self: Any, dim: int, index: Any, source: Any, reduce: str, *, include_self: bool = True) -> Any:
     return _index_reduced(self, dim, index, source, reduce, include_self).contiguous()
 
 
-@route("aten::index_reduce_", _index_reduce_refusal, _ADDED, group="index_reduce")
+@route("aten::index_reduce_", _index_reduce_refusal, _REDUCED_ROWS, group="index_reduce")
 def _index_reduce_in_place(
     self: Any, dim: int, index: Any, source: Any, reduce: str, *, include_self: bool = True
 ) -> Any:

@@ -20,10 +20,10 @@ except ModuleNotFoundError as error:
 from . import (  # noqa: F401
     _bags,
     _bincount,
+    _composed_gradients,
     _ctc,
     _images,
     _interpolation,
-    _last_axis,
     _losses,
     _order,
     _pooling,

@@ -3,7 +3,8 @@
 
 An index of rows has one entry for each row: it has one axis, or is expanded over the others, which its strides say
 without a look at its values. Rows along another axis than the first are moved to the front, which copies. Of another
-index every entry is the place of an element, which is a row of one.
+index every entry is the place of an element, which is a row of one; along a short last axis its sums are the weighted
+counts of each row, in an order of their own.
 
 A complex number is a pair of floats: a row of n is a row of 2 n floats, and an element a row of two. So no sum depends
 on how a device multiplies complex numbers.
@@ -17,6 +18,7 @@ from typing import Any
 
 import torch
 
+from ..bincount import bincount, is_few
 from ..segment import segment_sum
 from ._bad_indices import note
 from ._distinct import Distinct
@@ -26,10 +28,12 @@ from ._route import ANOTHER_AXIS, CPU_ALWAYS, NARROW_INTEGERS, SIXTEEN_BITS
 __all__ = [
     "DTYPES",
     "INDICES",
+    "Bins",
     "Elements",
     "Named",
     "Rows",
     "add_into",
+    "are_bins",
     "axis_of",
     "from_begin",
     "in_range",
@@ -242,6 +246,40 @@ class Elements:
         return parts(tensor), list(self._like.shape)
 
 
+def are_bins(like: Any, axis: int, index: Any) -> bool:
+    """Tell whether an index names elements along the last axis, few, with entries for each row of all other axes."""
+    if like.is_complex() or not is_few(like.shape[axis]) or any(extent != 1 for extent in like.shape[axis + 1 :]):
+        return False
+    return bool(index.shape[:axis] == like.shape[:axis] and index.shape[axis + 1 :] == like.shape[axis + 1 :])
+
+
+class Bins:
+    """An index of elements along the last axis of a tensor, each of whose rows has sums of its own: for sums alone.
+
+    Parameters
+    ----------
+    like : Tensor
+        What is added to.
+    axis : int
+        Not negative; axes behind it have one element.
+    index : Tensor
+        Such that :func:`are_bins`. What names no element is dropped, and counted on a GPU.
+    is_checked : bool
+        Whether the forward has looked at the index.
+    """
+
+    def __init__(self, like: Any, axis: int, index: Any, is_checked: bool = False) -> None:
+        self._shape, self._axis, self._index = like.shape, axis, index
+        if not is_checked:
+            note(index, like.shape[axis])
+
+    def total(self, source: Any) -> Any:
+        """Answer the sum of what each entry names, as a tensor of the shape of `like`."""
+        rows, extent = self._shape[: self._axis].numel(), self._shape[self._axis]
+        index, added = (each.reshape(rows, self._index.shape[self._axis]) for each in (self._index, source))
+        return bincount(index, added, extent).reshape(self._shape)
+
+
 Named = Rows | Elements
 
 
@@ -264,10 +302,14 @@ def _times(total: Any, alpha: Any, dtype: Any) -> Any:
     return total if alpha == 1 else total * alpha
 
 
-def _total(named: Named, source: Any, alpha: Any) -> Any:
+def _total(named: Named | Bins, source: Any, alpha: Any) -> Any:
     """Answer alpha * the sum of what each entry names, in the dtype of sums, and in parts."""
-    total = segment_sum(named.rows(widened(source)), named.ids, named.extent)
-    return _times(named.tensor(total), alpha, source.dtype)
+    wide = widened(source)
+    if isinstance(named, Bins):
+        total = named.total(wide)
+    else:
+        total = named.tensor(segment_sum(named.rows(wide), named.ids, named.extent))
+    return _times(total, alpha, source.dtype)
 
 
 def _add_to_named(out: Any, named: Named, source: Any, alpha: Any) -> Any:
@@ -288,16 +330,16 @@ def _add_to_named(out: Any, named: Named, source: Any, alpha: Any) -> Any:
     return out
 
 
-def sum_with(self: Any, named: Named, source: Any, alpha: Any = 1) -> Any:
+def sum_with(self: Any, named: Named | Bins, source: Any, alpha: Any = 1) -> Any:
     """Answer self + alpha * the sum of what each entry names, rounded to self's dtype once."""
-    if named.extent > _MOST_ROWS:
+    if not isinstance(named, Bins) and named.extent > _MOST_ROWS:
         return _add_to_named(self.clone(memory_format=torch.contiguous_format), named, source, alpha)
     return whole(torch.add(widened(parts(self)), _total(named, source, alpha)), self.dtype)
 
 
-def add_into(out: Any, self: Any, named: Named, source: Any, alpha: Any = 1) -> Any:
+def add_into(out: Any, self: Any, named: Named | Bins, source: Any, alpha: Any = 1) -> Any:
     """Make `out`, which may be `self`, what :func:`sum_with` answers."""
-    if named.extent > _MOST_ROWS:
+    if not isinstance(named, Bins) and named.extent > _MOST_ROWS:
         return _add_to_named(out if out is self else out.copy_(self), named, source, alpha)
     if self.dtype in _WIDE:
         return out.copy_(sum_with(self, named, source, alpha))

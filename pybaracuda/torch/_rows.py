@@ -11,10 +11,12 @@ import torch
 from ..segment import segment_max, segment_min, segment_prod, segment_sum
 from ._named import (
     DTYPES,
+    Bins,
     Elements,
     Named,
     Rows,
     add_into,
+    are_bins,
     axis_of,
     in_range,
     parts,
@@ -110,6 +112,12 @@ def _named_by(self: Any, axis: int, index: Any) -> Named:
     return Elements.along(self, axis, index) if ids is None else Rows(self, [axis], ids)
 
 
+def _added_by(self: Any, axis: int, index: Any) -> Named | Bins:
+    """Answer what an index names for a sum, for which elements of a short last axis need no sort."""
+    is_of_elements = rows_named(self, axis, index) is None and are_bins(self, axis, index)
+    return Bins(self, axis, index) if is_of_elements else _named_by(self, axis, index)
+
+
 def _rows_of(index: Any, src: Any) -> Any:
     """Answer the part of the source that an index covers."""
     for position, extent in enumerate(index.shape):
@@ -120,12 +128,12 @@ def _rows_of(index: Any, src: Any) -> Any:
 
 @route("aten::scatter_add", _scatter_refusal, _ADDED)
 def _scatter_add(self: Any, dim: int, index: Any, src: Any) -> Any:
-    return sum_with(self, _named_by(self, axis_of(dim, self.dim()), index), _rows_of(index, src)).contiguous()
+    return sum_with(self, _added_by(self, axis_of(dim, self.dim()), index), _rows_of(index, src)).contiguous()
 
 
 @route("aten::scatter_add_", _scatter_refusal, _ADDED, group="scatter_add")
 def _scatter_add_in_place(self: Any, dim: int, index: Any, src: Any) -> Any:
-    return add_into(self, self, _named_by(self, axis_of(dim, self.dim()), index), _rows_of(index, src))
+    return add_into(self, self, _added_by(self, axis_of(dim, self.dim()), index), _rows_of(index, src))
 
 
 def _of_reduction(self: Any, reduce: str, known: Sequence[str]) -> str:
@@ -160,8 +168,6 @@ def _mean(total: Any, count: Any, dtype: Any) -> Any:
 
 def _reduced(self: Any, named: Named, source: Any, reduce: str, include_self: bool) -> Any:
     """Answer what `self` becomes: it takes part once, last; without it what no entry names keeps it."""
-    if _is_sum(reduce, include_self):
-        return sum_with(self, named, source)
     rows = named.rows(widened(source))
     found = named.tensor(_REDUCTIONS.get(reduce, segment_sum)(rows, named.ids, named.extent))
     given = widened(parts(self))
@@ -181,8 +187,10 @@ def _reduced(self: Any, named: Named, source: Any, reduce: str, include_self: bo
 
 
 def _scatter_reduced(self: Any, dim: int, index: Any, src: Any, reduce: str, include_self: bool) -> Any:
-    named = _named_by(self, axis_of(dim, self.dim()), index)
-    return _reduced(self, named, _rows_of(index, src), reduce, include_self)
+    axis, rows = axis_of(dim, self.dim()), _rows_of(index, src)
+    if _is_sum(reduce, include_self):
+        return sum_with(self, _added_by(self, axis, index), rows)
+    return _reduced(self, _named_by(self, axis, index), rows, reduce, include_self)
 
 
 @route("aten::scatter_reduce.two", _scatter_reduce_refusal, _REDUCED)

@@ -3,7 +3,8 @@
 // and leaves the table as partial sums by bin; these are folded by two small launches.
 //
 //   path        entries of a row   what happens
-//   one block   up to 4096         a warp a row, which writes the result itself
+//   one block   up to 4096         a warp a row, which writes the result itself; of short rows several, one behind the
+//                                  other as one row with as many times the bins
 //   one group   up to 262,144      a warp a block; a thread a bin adds the blocks' sums
 //   groups      any                the same, a thread a bin of a group; then a thread a bin adds the groups' sums
 //
@@ -31,6 +32,9 @@ constexpr int kMostWarps = 8;
 constexpr size_t kSharedBytes = 48 * 1024;
 // Blocks of threads that are begun before one gets a second warp, so that little work is spread over a whole GPU.
 constexpr int64_t kSpread = 256;
+// Bins of rows that share a table, so that many tables fit; and how many warps there are before rows share one.
+constexpr int32_t kBinsOfShared = 1024;
+constexpr int64_t kFewWarps = 2048;
 // Steps that are on their way while as many are worked on.
 constexpr int kSteps = 4, kBatch = kSteps * kWarp;
 constexpr int kFoldThreads = 128;
@@ -101,22 +105,40 @@ struct Table {
   }
 };
 
-// Of rows of one block of entries the results, else partial sums for each block of each row.
-template <typename T, typename I, bool kIsResult>
+// What a warp takes at a time.
+enum class Task {
+  kBlock,  // a block of a row, which leaves partial sums
+  kRow,    // a row of one block, which leaves the result
+  kRows,   // several short ones, whose bins stand one behind the other in one table
+};
+
+// How the rows are shared out among tables.
+struct Share {
+  int32_t rows;  // of a task
+  int32_t bins;  // of a table
+  int bits;      // of the number of a table's bin
+  Divider by_n;  // a place among the entries of a task's rows, which are at most a block, answers the row
+};
+
+template <typename T, typename I, Task kTask>
 __global__ void __launch_bounds__(kMostWarps* kWarp)
     add_blocks(const __grid_constant__ Problem p, const __grid_constant__ Buffers<T, I> b,
-               const __grid_constant__ int bits, Sum<T>* const __grid_constant__ sums) {
+               const __grid_constant__ Share share, Sum<T>* const __grid_constant__ sums) {
   using S = Sum<T>;
   const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp, warps = blockDim.x / kWarp;
-  unsigned char* const shared = dynamic_shared<unsigned char>() + warp * table_bytes<S>(p.num_bins);
-  const Table<S> table{reinterpret_cast<S*>(shared), shared + p.num_bins * sizeof(S), lane, bits};
-  const int64_t blocks = kIsResult ? 1 : p.blocks, tasks = p.rows * blocks;
+  unsigned char* const shared = dynamic_shared<unsigned char>() + warp * table_bytes<S>(share.bins);
+  const Table<S> table{reinterpret_cast<S*>(shared), shared + share.bins * sizeof(S), lane, share.bits};
+  const int64_t blocks = kTask == Task::kBlock ? p.blocks : 1;
+  const int64_t tasks = kTask == Task::kRows ? ceil_div(p.rows, share.rows) : p.rows * blocks;
   for (int64_t task = static_cast<int64_t>(blockIdx.x) * warps + warp; task < tasks;
        task += static_cast<int64_t>(gridDim.x) * warps) {
-    for (int32_t bin = lane; bin < p.num_bins; bin += kWarp) table.sums[bin] = S(0);
+    for (int32_t bin = lane; bin < share.bins; bin += kWarp) table.sums[bin] = S(0);
     __syncwarp();
-    const int64_t row = kIsResult ? task : task / blocks, first = (task - row * blocks) * kBlock;
-    const int count = static_cast<int>(at_most(kBlock, p.n - first));
+    int64_t row = task, first = 0;
+    if constexpr (kTask == Task::kBlock) row = task / blocks, first = (task - row * blocks) * kBlock;
+    if constexpr (kTask == Task::kRows) row = task * share.rows;
+    const int rows = kTask == Task::kRows ? static_cast<int>(at_most(share.rows, p.rows - row)) : 1;
+    const int count = static_cast<int>(at_most(kBlock, rows * p.n - first));
     const I* const input = b.input + row * p.n + first;
     const T* const weights = b.weights + row * p.n + first;
     Batch<T, I> batch;
@@ -128,6 +150,10 @@ __global__ void __launch_bounds__(kMostWarps* kWarp)
       for (int step = 0; step < kSteps; ++step) {
         const I entry = batch.entries[step];
         bins[step] = names_bin(entry, p.num_bins) ? static_cast<int32_t>(entry) : -1;
+        if constexpr (kTask == Task::kRows) {
+          const uint32_t place = static_cast<uint32_t>(at) + step * kWarp + lane;
+          if (bins[step] >= 0) bins[step] += static_cast<int32_t>(share.by_n.divide(place)) * p.num_bins;
+        }
         terms[step] = term_of(batch.weights[step]);
       }
       batch.load(input, weights, at + kBatch + lane, count);
@@ -137,11 +163,11 @@ __global__ void __launch_bounds__(kMostWarps* kWarp)
       }
     }
     __syncwarp();
-    for (int32_t bin = lane; bin < p.num_bins; bin += kWarp) {
-      if constexpr (kIsResult) {
-        b.output[task * p.num_bins + bin] = result_of<T>(table.sums[bin]);
-      } else {
+    for (int32_t bin = lane; bin < rows * p.num_bins; bin += kWarp) {
+      if constexpr (kTask == Task::kBlock) {
         sums[task * p.num_bins + bin] = table.sums[bin];
+      } else {
+        b.output[row * p.num_bins + bin] = result_of<T>(table.sums[bin]);
       }
     }
     __syncwarp();
@@ -185,23 +211,29 @@ struct Scratch {
         groups(workspace_array<S>(workspace, layout.reserve<S>(p.groups > 1 ? p.rows * p.groups * p.num_bins : 0))) {}
 };
 
+int bits_of(int32_t bins) {
+  int bits = 0;
+  while (bins > 1 << bits) ++bits;
+  return bits;
+}
+
 template <typename T, typename I>
 struct BlocksPath {
   const Request<Problem, Buffers<T, I>>& call;
 
   size_t bytes() const { return Scratch<Sum<T>>(call.p, nullptr).layout.bytes(); }
 
-  template <bool kIsResult>
-  Status enqueue_blocks(Sum<T>* sums) const {
-    const size_t bytes = table_bytes<Sum<T>>(call.p.num_bins);
+  template <Task kTask>
+  Status enqueue_blocks(Sum<T>* sums, int32_t rows = 1) const {
+    const Problem& p = call.p;
+    const Share share{rows, rows * p.num_bins, bits_of(rows * p.num_bins), Divider(p.n > 0 && rows > 1 ? p.n : 1)};
+    const size_t bytes = table_bytes<Sum<T>>(share.bins);
+    const int64_t tasks = kTask == Task::kBlock ? p.rows * p.blocks : ceil_div(p.rows, rows);
     int64_t warps = at_most(static_cast<int64_t>(kSharedBytes / bytes), kMostWarps);
-    const int64_t tasks = call.p.rows * (kIsResult ? 1 : call.p.blocks);
     warps = at_most(warps, ceil_div(tasks, kSpread));
-    int bits = 0;
-    while (call.p.num_bins > 1 << bits) ++bits;
-    return launch_kernel("bincount kernel", add_blocks<T, I, kIsResult>, blocks_for(tasks, warps),
-                         static_cast<uint32_t>(warps) * kWarp, static_cast<size_t>(warps) * bytes, call.stream, call.p,
-                         call.b, bits, sums);
+    return launch_kernel("bincount kernel", add_blocks<T, I, kTask>, blocks_for(tasks, warps),
+                         static_cast<uint32_t>(warps) * kWarp, static_cast<size_t>(warps) * bytes, call.stream, p,
+                         call.b, share, sums);
   }
 
   template <bool kIsResult, class To>
@@ -217,7 +249,13 @@ struct OneBlockPath : BlocksPath<T, I> {
   static const char* name() { return "one block"; }
   bool can() const { return this->call.p.blocks <= 1; }
   size_t bytes() const { return 0; }
-  Status enqueue() const { return this->template enqueue_blocks<true>(nullptr); }
+  Status enqueue() const {
+    const Problem& p = this->call.p;
+    int64_t rows = at_most(ceil_div(p.rows, kFewWarps), kBinsOfShared / p.num_bins);
+    if (p.n > 0) rows = at_most(rows, kBlock / p.n);
+    if (rows > 1) return this->template enqueue_blocks<Task::kRows>(nullptr, static_cast<int32_t>(rows));
+    return this->template enqueue_blocks<Task::kRow>(nullptr);
+  }
 };
 
 template <typename T, typename I>
@@ -226,7 +264,7 @@ struct OneGroupPath : BlocksPath<T, I> {
   bool can() const { return this->call.p.groups <= 1; }
   Status enqueue() const {
     const Scratch<Sum<T>> scratch(this->call.p, this->call.workspace);
-    BARACUDA_RETURN_IF_FAILED(this->template enqueue_blocks<false>(scratch.blocks));
+    BARACUDA_RETURN_IF_FAILED(this->template enqueue_blocks<Task::kBlock>(scratch.blocks));
     return this->template enqueue_fold<true>(this->call.p.blocks, kBlocksOfGroup, scratch.blocks, this->call.b.output);
   }
 };
@@ -237,7 +275,7 @@ struct GroupsPath : BlocksPath<T, I> {
   Status enqueue() const {
     const Problem& p = this->call.p;
     const Scratch<Sum<T>> scratch(p, this->call.workspace);
-    BARACUDA_RETURN_IF_FAILED(this->template enqueue_blocks<false>(scratch.blocks));
+    BARACUDA_RETURN_IF_FAILED(this->template enqueue_blocks<Task::kBlock>(scratch.blocks));
     BARACUDA_RETURN_IF_FAILED(
         this->template enqueue_fold<false>(p.blocks, kBlocksOfGroup, scratch.blocks, scratch.groups));
     return this->template enqueue_fold<true>(p.groups, p.groups, scratch.groups, this->call.b.output);

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sums by element along the last axis through PyTorch: gradients of gather, cummax and cummin, and scatter_add."""
+"""Gradients that PyTorch composes, of gather, cummax and cummin, and scatter_add along a short last axis."""
 
 from __future__ import annotations
 
@@ -94,6 +94,32 @@ def test_other_gathers_are_sums_as_before(device: str, extents: Any, shape: Any,
     assert_taken(device, "aten::gather_backward", before, 0)
     expected = torch.zeros(extents, device=place, dtype=torch.float64).scatter_add_(axis, index, upstream.double())
     torch.testing.assert_close(given.grad.double(), expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", [*FLOATS, torch.int32, torch.int64, torch.int8], ids=str)
+@pytest.mark.parametrize("in_place", [False, True])
+def test_scatter_add_along_a_short_last_axis_is_a_weighted_count(device: str, in_place: bool, dtype: Any) -> None:
+    place = place_of(device)
+    given = torch.randint(-90, 90, (7, FEW), device=place).to(dtype)
+    index, source = (
+        torch.randint(0, FEW, (7, 90), device=place),
+        torch.randint(-90, 90, (7, 95), device=place).to(dtype),
+    )
+    wide = {torch.float16: torch.float32, torch.bfloat16: torch.float32, torch.int8: torch.int32}.get(dtype, dtype)
+    if dtype.is_floating_point:
+        source = (source.double() / 7).to(dtype)
+    expected = pybaracuda.bincount(index, source[:, :90].to(wide), FEW)
+    expected = (given.to(wide) + expected).to(dtype)
+    pybaracuda.torch.install()
+    name = "aten::scatter_add_" if in_place else "aten::scatter_add"
+    before = ours(device)
+    found = given.clone().scatter_add_(1, index, source) if in_place else given.scatter_add(1, index, source)
+    assert_taken(device, name, before, 1)
+    if "left alone" in device:
+        torch.testing.assert_close(found, expected)
+    else:
+        assert torch.equal(found, expected)
+        assert torch.equal(given.scatter_reduce(1, index, source, "sum"), expected)
 
 
 @FLOAT

@@ -6,7 +6,7 @@ from __future__ import annotations
 import threading
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import SimpleNamespace
 from typing import Any
 
@@ -195,6 +195,9 @@ class StandIn:
     """A GPU's streams and captures as far as `note` asks for them; ids on it are held by the CPU."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        # What tests of a GPU have left before.
+        with suppress(IndexError):
+            check_indices()
         self.device = self.stream = 0
         self.is_capturing = False
         self.waited: list[int] = []

@@ -20,6 +20,7 @@ except ModuleNotFoundError as error:
 from . import (  # noqa: F401
     _bags,
     _bincount,
+    _copies,
     _ctc,
     _images,
     _interpolation,

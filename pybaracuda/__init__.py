@@ -137,6 +137,7 @@ from .grid_sample_3d import (
     GridSample3dPlan,
 )
 from .histc import HistcDescriptor, HistcPlan, histc
+from .index_copy import IndexCopyDescriptor, IndexCopyPlan, index_copy
 from .interpolate import (
     InterpolateBackwardDescriptor,
     InterpolateBackwardPlan,
@@ -405,6 +406,8 @@ __all__ = [
     "GridSamplePlan",
     "HistcDescriptor",
     "HistcPlan",
+    "IndexCopyDescriptor",
+    "IndexCopyPlan",
     "InternalError",
     "InterpolateBackwardDescriptor",
     "InterpolateBackwardPlan",
@@ -531,6 +534,7 @@ __all__ = [
     "grid_sample_backward",
     "histc",
     "include_dir",
+    "index_copy",
     "interpolate",
     "interpolate_backward",
     "kthvalue",

@@ -127,6 +127,13 @@ def summed(place: Place, given: Sequence[Any]) -> Sequence[Any]:
     return pybaracuda.cumsum(given[0], -1), pybaracuda.cumsum(given[0], 1, reverse=True)
 
 
+def put(place: Place, given: Sequence[Any]) -> Sequence[Any]:
+    """Of every third image nobody takes the place."""
+    numbers = np.arange(shape_of(given[0])[0])
+    index = place.array(np.where(numbers % DIFFERENT == 1, -1, numbers))
+    return (pybaracuda.index_copy(given[0], 0, index, given[1]),)
+
+
 def classified(place: Place, given: Sequence[Any]) -> Sequence[Any]:
     return (pybaracuda.cross_entropy(*given, reduction="none"),)
 
@@ -159,6 +166,7 @@ BATCHES = {
         deformed,
     ),
     "cumsum": Batch([IMAGES], MANY, summed),
+    "index_copy": Batch([IMAGES, IMAGES], MANY, put),
     "cross_entropy": Batch([Operand((1024,), normal), Operand((), classes)], 2**21 + DIFFERENT, classified),
 }
 

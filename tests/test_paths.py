@@ -147,6 +147,15 @@ def weighed(entries: int) -> Make:
     return lambda place: pybaracuda.bincount(place(np.zeros(entries, np.int64)), place(ones(entries)), 3)
 
 
+def copied(rows: int, in_place: bool = False) -> Make:
+    def make(place: Any) -> Any:
+        input, source = place(ones(5, 2)), place(ones(rows, 2))
+        index = place(np.zeros(rows, np.int64))
+        return pybaracuda.index_copy(input, 0, index, source, out=input if in_place else None)
+
+    return make
+
+
 def dequantize(inner: int) -> Make:
     return lambda place: pybaracuda.dequantize_per_channel(
         place(ones(2, 8, inner, dtype=np.int8)), place(ones(8)), place(ones(8, dtype=np.int32)), 1
@@ -250,6 +259,8 @@ CPU = {
     "value_selecting_reduction_backward": (selected_gradient, "rows"),
     "histc": (counted(100), "parts"),
     "bincount": (weighed(5), "groups"),
+    "index_copy": (copied(3), "rows"),
+    "index_copy in place": (copied(3, True), "rows"),
     "dequantize, long runs": (dequantize(256), "runs"),
     "dequantize, short runs": (dequantize(255), "blocks"),
     "dequantize, runs of one": (dequantize(1), "channels"),
@@ -349,6 +360,10 @@ CUDA = {
     "bincount": (weighed(4096), "one block"),
     "bincount, more than a block": (weighed(4097), "one group"),
     "bincount, more than a group": (weighed(262_145), "groups"),
+    "index_copy": (copied(2880), "few entries"),
+    "index_copy in place": (copied(2880, True), "few entries"),
+    "index_copy, many rows": (copied(2881), "merged"),
+    "index_copy, many rows in place": (copied(2881, True), "in place"),
     "dequantize, runs": (dequantize(256), "two channels a vector"),
     "dequantize, short runs": (dequantize(2), "any channels"),
     "segment_sum": (segment_sum(IDS), "list"),

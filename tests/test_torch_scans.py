@@ -169,3 +169,16 @@ def test_the_flag_for_determinism_refuses_nothing(device: str) -> None:
             assert torch.equal(torch.cumsum(x, 0), pybaracuda.cumsum(x, 0))
     finally:
         torch.use_deterministic_algorithms(before)
+
+
+@pytest.mark.parametrize("name", ["cumsum_", "cumprod_"])
+def test_a_scan_in_place_of_what_has_a_gradient(name: str, device: str) -> None:
+    leaf = (drawn(device, torch.float32, 128, 600) / 100 + 1).requires_grad_()
+    gradients = []
+    for is_in_place in (False, True):
+        with pybaracuda.torch.install(devices=device):
+            once = leaf * 1
+            found = getattr(once, name)(1) if is_in_place else getattr(once, name.removesuffix("_"))(1)
+            (gradient,) = torch.autograd.grad((found * found.detach()).sum(), leaf)
+        gradients.append(gradient)
+    assert torch.equal(*gradients)

@@ -141,6 +141,32 @@ def _put(places: int, values: int, data: Data) -> Problem:
     return Problem(lambda given, source: given.clone().put_(index, source, accumulate=True), leaves)
 
 
+def _once(rows: int, data: Data) -> Any:
+    """Every row in any order: PyTorch's result of several writers is open."""
+    return data.torch.from_numpy(data.numpy.permutation(rows)).to(data.device)
+
+
+def _index_copy(rows: int, columns: int, data: Data) -> Problem:
+    index, leaves = _once(rows, data), [data.leaf(rows, columns), data.leaf(rows, columns)]
+    return Problem(lambda given, source: given.index_copy(0, index, source), leaves)
+
+
+def _set_rows(rows: int, columns: int, data: Data) -> Problem:
+    index, leaves = _once(rows, data), [data.leaf(rows, columns), data.leaf(rows, columns)]
+    return Problem(lambda given, source: given.index_put((index,), source), leaves)
+
+
+def _scatter_rows(rows: int, columns: int, data: Data) -> Problem:
+    index = _once(rows, data)[:, None].expand(-1, columns)
+    leaves = [data.leaf(rows, columns), data.leaf(rows, columns)]
+    return Problem(lambda given, source: given.scatter(0, index, source), leaves)
+
+
+def _put_once(places: int, data: Data) -> Problem:
+    index, leaves = _once(places, data), [data.leaf(places), data.leaf(places)]
+    return Problem(lambda given, source: given.clone().put_(index, source), leaves)
+
+
 def _index_add(rows: int, columns: int, data: Data) -> Problem:
     index = data.ids(rows, -(-rows // 10))
     leaves = [data.leaf(-(-rows // 10), columns), data.leaf(rows, columns)]
@@ -436,6 +462,9 @@ def _rows() -> Iterator[Row]:
     yield Row("gather of 4096x4096 elements from 4096x1024", whole, tiny)
     whole, tiny = partial(_put, _MANY, _MANY), partial(_put, 4, 4)
     yield Row("put_ accumulate 1,000,000 into 1,000,000", whole, tiny, compiled=False)
+    for name, build in (("index_copy", _index_copy), ("index_put", _set_rows), ("scatter of rows", _scatter_rows)):
+        yield replace(_of_rows(name, build, _FEW), compiled=False)
+    yield Row("put_ 1,000,000 into 1,000,000", partial(_put_once, _MANY), partial(_put_once, 4), compiled=False)
     whole, tiny = partial(_weighed, 1 << 24, 1000), partial(_weighed, 16, 4)
     yield Row("bincount 16,777,216 weights into 1,000", whole, tiny, compiled=False)
     yield _of_rows("index_add", _index_add)

@@ -21,6 +21,7 @@ from . import (  # noqa: F401
     _bags,
     _bincount,
     _composed_gradients,
+    _copies,
     _ctc,
     _images,
     _interpolation,

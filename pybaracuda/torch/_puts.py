@@ -8,9 +8,10 @@ from math import prod
 from typing import Any
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensor
 
-from ..segment import segment_max
 from ._bad_indices import note
+from ._copies import MOVED, put, put_into, refusal_of_moves
 from ._named import (
     DTYPES,
     Elements,
@@ -24,7 +25,7 @@ from ._named import (
     sum_with,
 )
 from ._native import places
-from ._route import route
+from ._route import CPU_ALWAYS, route
 
 __all__: list[str] = []
 
@@ -54,18 +55,29 @@ def _entries(indices: Iterable[Any]) -> tuple[int, ...] | None:
         return None
 
 
+def _theirs_without_sums(self: Any, values: Any) -> str:
+    """Say which calls that add nothing up are PyTorch's whatever their indices."""
+    if isinstance(self, FakeTensor):
+        # A compiler's code writes where the tensor lies, and copies it for an operator that it cannot look into.
+        return "accumulate=False in a compiled program"
+    if self.device.type == "cpu" and not CPU_ALWAYS:
+        return "accumulate=False on the CPU"
+    # Whichever comes last.
+    return "one value for all" if values.numel() == 1 else ""
+
+
 def _index_put_refusal(
     self: Any, indices: Sequence[Any], values: Any, accumulate: bool = False, unsafe: bool = False
 ) -> str:
-    if not accumulate:
-        return "accumulate=False"
+    if not accumulate and (refused := _theirs_without_sums(self, values)):
+        return refused
     given = _given(indices)
     if not given:
         return "no index"
     if any(tensor.device != self.device for tensor in (values, *given.values())):
         return "operands on several devices"
     for index in given.values():
-        if refused := refusal_of(self, index, values):
+        if refused := (refusal_of if accumulate else refusal_of_moves)(self, index, values):
             return refused
     axes, entries = list(given), _entries(given.values())
     if entries is None:
@@ -75,7 +87,7 @@ def _index_put_refusal(
         extent not in (1, full) for extent, full in zip(reversed(found), reversed(wanted), strict=False)
     ):
         return "shapes that do not fit"
-    if refused := refusal_of_sizes(self, prod(self.shape[axis] for axis in axes), prod(entries), is_sum=True):
+    if refused := refusal_of_sizes(self, prod(self.shape[axis] for axis in axes), prod(entries), is_sum=accumulate):
         return refused
     for axis, index in given.items():
         extent = self.shape[axis]
@@ -84,7 +96,10 @@ def _index_put_refusal(
     return ""
 
 
-_PUT = f"accumulate=True, indices of any rank; {DTYPES}"
+_PUT = (
+    f"indices of any rank; with accumulate=True {DTYPES}; else, on CUDA and not in compiled programs, {MOVED}, and of "
+    "several values for one place the last one is kept"
+)
 
 
 def _put(self: Any, indices: Sequence[Any], values: Any) -> tuple[Named, Any]:
@@ -108,22 +123,49 @@ def _put(self: Any, indices: Sequence[Any], values: Any) -> tuple[Named, Any]:
     return Rows(self, axes, ids, at), values.reshape(shape)
 
 
+def _one_axis(self: Any, axes: Sequence[int], extent: int) -> list[int]:
+    """Answer the shape of a tensor whose indexed axes, which follow one another, are one of this extent."""
+    return [*self.shape[: axes[0]], extent, *self.shape[axes[-1] + 1 :]]
+
+
+def _copied(self: Any, indices: Sequence[Any], values: Any) -> Any:
+    """Answer a tensor in which the last value for a place stands there."""
+    named, source = _put(self, indices, values)
+    axes = list(_given(indices))
+    if _is_one_block(axes):
+        return put(self.reshape(_one_axis(self, axes, named.extent)), axes[0], named.ids, source).reshape(self.shape)
+    moved = self.permute([*axes, *(axis for axis in range(self.dim()) if axis not in axes)])
+    return named.tensor(put(moved.reshape(named.extent, -1), 0, named.ids, source.reshape(source.shape[0], -1)))
+
+
+def _copied_into(self: Any, indices: Sequence[Any], values: Any) -> Any:
+    """Put values where the indices say; where indexed axes are one in memory, nothing else is written."""
+    axes = list(_given(indices))
+    if len(axes) == 1 or (_is_one_block(axes) and self.is_contiguous()):
+        named, source = _put(self, indices, values)
+        put_into(self if len(axes) == 1 else self.view(_one_axis(self, axes, named.extent)), axes[0], named.ids, source)
+        return self
+    return self.copy_(_copied(self, indices, values))
+
+
 @route("aten::index_put", _index_put_refusal, _PUT)
 def _index_put(self: Any, indices: Sequence[Any], values: Any, accumulate: bool = False) -> Any:
-    added = sum_with(self, *_put(self, indices, values))
+    found = sum_with(self, *_put(self, indices, values)) if accumulate else _copied(self, indices, values)
     # In the layout that PyTorch gives a copy of self.
-    return added.contiguous() if self.is_contiguous() else torch.empty_like(self).copy_(added)
+    return found.contiguous() if self.is_contiguous() else torch.empty_like(self).copy_(found)
 
 
 @route("aten::_index_put_impl_", _index_put_refusal, _PUT, group="index_put")
 def _index_put_impl_(
     self: Any, indices: Sequence[Any], values: Any, accumulate: bool = False, unsafe: bool = False
 ) -> Any:
+    if not accumulate:
+        return _copied_into(self, indices, values)
     return add_into(self, self, *_put(self, indices, values))
 
 
 def _put_refusal(self: Any, index: Any, source: Any, accumulate: bool = False) -> str:
-    if refused := refusal_of(self, index, source):
+    if refused := (refusal_of if accumulate else refusal_of_moves)(self, index, source):
         return refused
     if index.dtype != torch.int64 or source.numel() != index.numel():
         return "an index of torch.int32" if index.dtype != torch.int64 else "shapes that do not fit"
@@ -136,7 +178,7 @@ def _put_refusal(self: Any, index: Any, source: Any, accumulate: bool = False) -
 @route(
     "aten::put_",
     _put_refusal,
-    f"{DTYPES}; of several values for one place the last one is kept, or all are added",
+    f"with accumulate=True {DTYPES}; else {MOVED}, and of several values for one place the last one is kept",
     devices=("cuda",),
     compiled=False,
 )
@@ -149,6 +191,7 @@ def _put_in_place(self: Any, index: Any, source: Any, accumulate: bool = False) 
     named = Elements(self, found)
     if accumulate:
         return add_into(self, self, named, source)
-    order = torch.arange(index.shape[0], device=self.device)
-    last = segment_max(order.reshape(-1, 1), named.ids, named.extent).reshape(self.shape)
-    return self.copy_(torch.where(last < 0, self, source[last.clamp(min=0)]))
+    if not self.is_contiguous():
+        return self.copy_(put(self.reshape(-1), 0, named.ids, source).reshape(self.shape))
+    put_into(self.view(-1), 0, named.ids, source)
+    return self

@@ -72,7 +72,9 @@ def _enter_summed(name: str) -> None:
 
     def in_place(self: Any, dim: int, *, dtype: Any = None) -> Any:
         if self.is_contiguous():
-            return function(self, dim, out=self)
+            # Autograd is above us, and its tensors are written as others are.
+            function(self, dim, out=self.detach())
+            return self
         return self.copy_(function(self, dim))
 
     def out_refusal(self: Any, dim: int, *, dtype: Any = None, out: Any) -> str:

@@ -20,9 +20,11 @@ from ._named import (
     add_into,
     from_begin,
     in_range,
+    parts,
     refusal_of,
     refusal_of_sizes,
     sum_with,
+    whole,
 )
 from ._native import places
 from ._route import CPU_ALWAYS, route
@@ -135,7 +137,8 @@ def _copied(self: Any, indices: Sequence[Any], values: Any) -> Any:
     if _is_one_block(axes):
         return put(self.reshape(_one_axis(self, axes, named.extent)), axes[0], named.ids, source).reshape(self.shape)
     moved = self.permute([*axes, *(axis for axis in range(self.dim()) if axis not in axes)])
-    return named.tensor(put(moved.reshape(named.extent, -1), 0, named.ids, source.reshape(source.shape[0], -1)))
+    found = put(moved.reshape(named.extent, -1), 0, named.ids, source.reshape(source.shape[0], -1))
+    return whole(named.tensor(parts(found)), self.dtype)
 
 
 def _copied_into(self: Any, indices: Sequence[Any], values: Any) -> Any:

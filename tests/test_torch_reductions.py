@@ -284,7 +284,8 @@ def test_complex_sums_are_those_of_their_parts(shapes: Any, dtype: Any, device: 
             into = scattered(reduce, include_self, by_element, True)(case)
         assert torch.equal(torch.view_as_real(found), of_parts)
         assert same(into, found)
-        wanted = call(case)
+        # On CUDA PyTorch has no complex reductions.
+        wanted = call(case.on("cpu")).to(device)
         assert bool(((found - wanted).abs() <= 2 * terms * terms * largest * torch.finfo(dtype).eps).all())
     if device != "cpu":
         return

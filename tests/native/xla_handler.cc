@@ -132,6 +132,11 @@ Call right_call(const Symbol& symbol) {
   } else if (begins(name, "cum") || begins(name, "logcumsumexp")) {
     for (size_t at = 0; at < 24; at += 8) put<int64_t>(&call.arguments, at, 2);
     put<int32_t>(&call.arguments, 24, static_cast<int32_t>(draw(2)));
+  } else if (begins(name, "index_copy")) {
+    for (size_t at = 0; at < 32; at += 8) put<int64_t>(&call.arguments, at, 2);
+  } else if (begins(name, "bincount_rows")) {
+    for (size_t at = 0; at < 16; at += 8) put<int64_t>(&call.arguments, at, 2);
+    put<int32_t>(&call.arguments, 16, 2);
   } else if (begins(name, "histc")) {
     // Bounds that are equal: the elements' own.
     for (size_t at = 0; at < 16; at += 8) put<int64_t>(&call.arguments, at, 2);

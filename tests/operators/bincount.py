@@ -45,7 +45,7 @@ _OF_ROWS = Baseline(
     values={"rows": 3, "n": 7, "num_bins": 5},
     empties=zero("rows", "n", "num_bins"),
     overflows=({"n": INT64_MAX}, {"rows": 2**40, "n": 2**21}, {"rows": 2**61, "n": 1}),
-    larger={"rows": 2, "n": _GROUP + _BLOCK + 33, "num_bins": 70},
+    larger={"rows": 2, "n": 2 * _BLOCK + 33, "num_bins": 70},
     more_scratch_than_memory={"rows": 2**15, "n": 2**40, "num_bins": _MOST_BINS},
 )
 

@@ -459,8 +459,12 @@ def test_every_public_function_has_a_case() -> None:
 def test_every_operator_of_the_array_functions_is_here() -> None:
     functions = {each for each in pybaracuda.__all__ if "out" in _parameters(getattr(pybaracuda, each))}
     operators = {each for each in functions if not each.endswith("_backward")}
-    # An older name of segment_max.
-    assert operators - {"unsorted_segment_max"} == set(pybaracuda.jax.__all__) - {"TARGET", "TARGETS", "deform_conv2d"}
+    # An older name of segment_max, and what XLA's own scatter does.
+    assert operators - {"unsorted_segment_max", "index_copy"} == set(pybaracuda.jax.__all__) - {
+        "TARGET",
+        "TARGETS",
+        "deform_conv2d",
+    }
 
 
 def _parameters(function: Any) -> set[str]:

@@ -100,6 +100,12 @@ class BincountRows(Case):
         output = given["output"]
         return {"torch": lambda: (output.zero_().scatter_add_(1, given["input"], given["weights"]),)}
 
+    def jax_call(self, jax: Any) -> JaxCall | None:
+        def count(entries: Any, weights: Any) -> Any:
+            return jax.numpy.bincount(entries, weights, length=self.bins)
+
+        return JaxCall(jax.vmap(count), ("input", "weights"))
+
     def small(self) -> Case:
         return replace(self, rows=7, entries=50, bins=min(self.bins, 20))
 

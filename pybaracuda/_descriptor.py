@@ -14,7 +14,15 @@ from . import _abi
 from ._errors import shown
 from ._float_environment import DefaultFloatEnvironment
 
-__all__ = ["Descriptor", "PlanPreference", "PrecisionGuarantee", "Sku", "exact_float", "whole_or_float"]
+__all__ = [
+    "Descriptor",
+    "IndexedDescriptor",
+    "PlanPreference",
+    "PrecisionGuarantee",
+    "Sku",
+    "exact_float",
+    "whole_or_float",
+]
 
 
 @dataclass(frozen=True)
@@ -219,3 +227,15 @@ class Descriptor:
             return (getattr(self, array)[getattr(self, entry)],)
         value = getattr(self, expression)
         return value if isinstance(value, tuple) else (value,)
+
+
+class IndexedDescriptor(Descriptor):
+    """A problem whose indices have a dtype of their own, i32 or i64, which the C functions' names tell apart."""
+
+    __slots__ = ()
+    index_element: str
+
+    @property
+    def variant(self) -> str:
+        """The dtype suffix of the C functions."""
+        return f"i64idx_{self.element}" if self.index_element == "i64" else str(self.element)

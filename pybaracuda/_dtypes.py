@@ -17,6 +17,7 @@ __all__ = [
     "DTYPE_NAMES",
     "EXTENSION_DTYPES",
     "FLOATS",
+    "INDEX_CASTS",
     "INTEGER_LIMITS",
     "NUMPY_TOKENS",
     "STRUCT_CODES",
@@ -27,6 +28,12 @@ __all__ = [
     "numpy_dtype",
     "numpy_token",
 ]
+
+# What indices of a dtype are converted to; None is native. uint64 indices from 2**63 on become negative: out of range.
+INDEX_CASTS = {
+    **{"i32": None, "i64": None, "s8": "i32", "u8": "i32"},
+    **{"s16": "i32", "u16": "i32", "u32": "i64", "u64": "i64"},
+}
 
 # The ABI's dtype tokens and the other dtypes that arrays may have, with the names that users know.
 DTYPE_NAMES = {

@@ -11,7 +11,8 @@ from typing import Any, ClassVar
 from . import _call
 from ._arrays import read
 from ._call import MOST_COMBINATIONS, Output, Prepared
-from ._descriptor import Descriptor
+from ._descriptor import Descriptor, IndexedDescriptor
+from ._dtypes import INDEX_CASTS
 from ._errors import InvalidProblemError, shown
 from ._plan import Plan
 from .segment.plans import SegmentDescriptor
@@ -22,12 +23,10 @@ __all__ = ["BincountDescriptor", "BincountPlan", "BincountRowsDescriptor", "Binc
 MOST_BINS = 4096
 _MOST_SEGMENTS = 2**31 - 1
 _ELEMENTS = ("f32", "f64", "f16", "bf16", "i32", "i64")
-# What entries of a dtype are converted to; None is native. uint64 entries from 2**63 on become negative: dropped.
-_CASTS = {"i32": None, "i64": None, "s8": "i32", "u8": "i32", "s16": "i32", "u16": "i32", "u32": "i64", "u64": "i64"}
 
 
 @dataclass(frozen=True, slots=True)
-class BincountDescriptor(Descriptor):
+class BincountDescriptor(IndexedDescriptor):
     """A weighted count.
 
     Parameters
@@ -54,16 +53,6 @@ class BincountDescriptor(Descriptor):
 
     operator: ClassVar[str] = "bincount"
 
-    @property
-    def aux_element(self) -> str:
-        """Dtype token of the entries."""
-        return self.index_element
-
-    @property
-    def variant(self) -> str:
-        """The dtype suffix of the C functions."""
-        return f"i64idx_{self.element}" if self.index_element == "i64" else self.element
-
 
 class BincountPlan(Plan):
     """Tensors ``input`` [n], ``weights`` [n], ``output`` [num_bins]."""
@@ -74,7 +63,7 @@ class BincountPlan(Plan):
 
 
 @dataclass(frozen=True, slots=True)
-class BincountRowsDescriptor(Descriptor):
+class BincountRowsDescriptor(IndexedDescriptor):
     """A weighted count of each of several rows of entries.
 
     Parameters
@@ -104,16 +93,6 @@ class BincountRowsDescriptor(Descriptor):
 
     operator: ClassVar[str] = "bincount_rows"
 
-    @property
-    def aux_element(self) -> str:
-        """Dtype token of the entries."""
-        return self.index_element
-
-    @property
-    def variant(self) -> str:
-        """The dtype suffix of the C functions."""
-        return f"i64idx_{self.element}" if self.index_element == "i64" else self.element
-
 
 class BincountRowsPlan(Plan):
     """Tensors ``input`` [rows, n], ``weights`` [rows, n], ``output`` [rows, num_bins]."""
@@ -130,21 +109,22 @@ Given = tuple[tuple[int, ...], str]
 @lru_cache(maxsize=MOST_COMBINATIONS)
 def prepare(device: int, entries: Given, weights: Given, num_bins: int) -> Prepared:
     """Prepare a call, of many bins as a sum of segments of one column, whose operands stand the other way."""
-    _call.element_of("input", entries[1], tuple(_CASTS))
+    _call.element_of("input", entries[1], tuple(INDEX_CASTS))
     element = _call.element_of("weights", weights[1], _ELEMENTS)
     if not entries[0]:
         raise ValueError("input has shape (); wanted [..., N]")
     _call.check_shape("weights", weights[0], entries[0])
     if not 0 <= num_bins <= _MOST_SEGMENTS:
         raise InvalidProblemError(f"num_bins is {shown(num_bins)}; wanted 0..{_MOST_SEGMENTS}")
-    cast = _CASTS[entries[1]]
+    cast = INDEX_CASTS[entries[1]]
     index, (*axes, n) = cast or entries[1], entries[0]
     outputs = [Output((*axes, num_bins), element, element)]
     descriptor: Descriptor
     if is_few(num_bins):
-        descriptor = BincountDescriptor(n, num_bins, element, index)
         if axes:
             descriptor = BincountRowsDescriptor(prod(axes), n, num_bins, element, index)
+        else:
+            descriptor = BincountDescriptor(n, num_bins, element, index)
         return Prepared(_call.kernel_for(descriptor, device), outputs, casts=(cast, None))
     if axes:
         raise InvalidProblemError(f"num_bins is {num_bins}; wanted 0..{MOST_BINS} for several rows of entries")

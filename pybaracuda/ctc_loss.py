@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 from . import _call
 from ._arrays import read
 from ._call import MOST_COMBINATIONS, Output, Prepared
-from ._descriptor import Descriptor
+from ._descriptor import IndexedDescriptor
 from ._errors import InvalidProblemError
 from ._plan import Plan
 
@@ -28,7 +28,7 @@ _INTEGERS = ("i32", "i64", "s8", "u8", "s16", "u16")
 
 
 @dataclass(frozen=True, slots=True)
-class CtcLossDescriptor(Descriptor):
+class CtcLossDescriptor(IndexedDescriptor):
     """A connectionist temporal classification.
 
     Parameters
@@ -63,11 +63,6 @@ class CtcLossDescriptor(Descriptor):
     index_element: str = "i64"
 
     operator: ClassVar[str] = "ctc_loss"
-
-    @property
-    def variant(self) -> str:
-        """The dtype suffix of the C functions."""
-        return f"i64idx_{self.element}" if self.index_element == "i64" else self.element
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 from . import _call
 from ._arrays import Operand, read
 from ._call import MOST_COMBINATIONS, Output, Prepared
-from ._descriptor import Descriptor
+from ._descriptor import Descriptor, IndexedDescriptor
 from ._errors import shown
 from ._plan import Plan
 
@@ -36,7 +36,7 @@ _INDEX_CASTS = {"i32": "i32", "i64": "i64", "s8": "i32", "u8": "i32", "s16": "i3
 
 
 @dataclass(frozen=True, slots=True)
-class EmbeddingBagMaxDescriptor(Descriptor):
+class EmbeddingBagMaxDescriptor(IndexedDescriptor):
     """The largest values of bags of embeddings.
 
     Parameters
@@ -65,11 +65,6 @@ class EmbeddingBagMaxDescriptor(Descriptor):
     index_element: str = "i64"
 
     operator: ClassVar[str] = "embedding_bag_max"
-
-    @property
-    def variant(self) -> str:
-        """The dtype suffix of the C functions."""
-        return f"i64idx_{self.element}" if self.index_element == "i64" else self.element
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,18 +11,15 @@ from typing import Any, ClassVar
 from . import _call
 from ._arrays import read
 from ._call import MOST_COMBINATIONS, Output, Prepared
-from ._descriptor import Descriptor
-from ._dtypes import FLOATS, dtype_name, item_bytes
+from ._descriptor import IndexedDescriptor
+from ._dtypes import FLOATS, INDEX_CASTS, dtype_name, item_bytes
 from ._plan import Plan
 
 __all__ = ["IndexCopyDescriptor", "IndexCopyPlan", "index_copy"]
 
-# What entries of a dtype are converted to; None is native. uint64 entries from 2**63 on become negative: dropped.
-_CASTS = {"i32": None, "i64": None, "s8": "i32", "u8": "i32", "s16": "i32", "u16": "i32", "u32": "i64", "u64": "i64"}
-
 
 @dataclass(frozen=True, slots=True)
-class IndexCopyDescriptor(Descriptor):
+class IndexCopyDescriptor(IndexedDescriptor):
     """A copy of rows by an index.
 
     Parameters
@@ -50,16 +47,6 @@ class IndexCopyDescriptor(Descriptor):
     index_element: str = "i64"
 
     operator: ClassVar[str] = "index_copy"
-
-    @property
-    def aux_element(self) -> str:
-        """Dtype token of the index."""
-        return self.index_element
-
-    @property
-    def variant(self) -> str:
-        """The dtype suffix of the C functions."""
-        return f"i64idx_{self.element}" if self.index_element == "i64" else self.element
 
 
 class IndexCopyPlan(Plan):
@@ -93,7 +80,7 @@ def _element(dtype: str) -> str:
 def prepare(device: int, input: Given, dim: int, index: Given, source: Given) -> Prepared:
     (shape, dtype), (entries, index_dtype) = input, index
     element = _element(dtype)
-    _call.element_of("index", index_dtype, tuple(_CASTS))
+    _call.element_of("index", index_dtype, tuple(INDEX_CASTS))
     if source[1] != dtype:
         raise TypeError(f"source has dtype {dtype_name(source[1])}; wanted {dtype_name(dtype)}")
     if not shape:
@@ -102,7 +89,7 @@ def prepare(device: int, input: Given, dim: int, index: Given, source: Given) ->
     _call.check_rank("index", entries, "[N]", 1)
     before, behind = shape[:axis], shape[axis + 1 :]
     _call.check_shape("source", source[0], (*before, *entries, *behind))
-    cast = _CASTS[index_dtype]
+    cast = INDEX_CASTS[index_dtype]
     descriptor = IndexCopyDescriptor(prod(before), shape[axis], entries[0], prod(behind), element, cast or index_dtype)
     kernel = _call.kernel_for(descriptor, device)
     return Prepared(kernel, [Output(shape, dtype, dtype)], casts=(None, cast, None), in_place=0)

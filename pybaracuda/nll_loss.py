@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 from . import _abi, _call
 from ._arrays import read
 from ._call import MOST_COMBINATIONS, Output, Prepared
-from ._descriptor import Descriptor
+from ._descriptor import Descriptor, IndexedDescriptor
 from ._errors import InvalidProblemError, shown
 from ._plan import Plan
 
@@ -36,7 +36,7 @@ _TARGET_CASTS = {"i32": None, "i64": None, "s8": "i32", "u8": "i32", "s16": "i32
 
 
 @dataclass(frozen=True, slots=True)
-class NllLossDescriptor(Descriptor):
+class NllLossDescriptor(IndexedDescriptor):
     """A negative log-likelihood of target classes.
 
     Parameters
@@ -70,11 +70,6 @@ class NllLossDescriptor(Descriptor):
     index_element: str = "i64"
 
     operator: ClassVar[str] = "nll_loss"
-
-    @property
-    def variant(self) -> str:
-        """The dtype suffix of the C functions."""
-        return f"i64idx_{self.element}" if self.index_element == "i64" else self.element
 
     @property
     def absent_tensors(self) -> frozenset[str]:

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 from . import _call
 from ._arrays import Operand, read
 from ._call import MOST_COMBINATIONS, Output, Prepared
-from ._descriptor import Descriptor
+from ._descriptor import Descriptor, IndexedDescriptor
 from ._plan import Plan
 
 __all__ = [
@@ -58,7 +58,7 @@ class NmsDescriptor(Descriptor):
 
 
 @dataclass(frozen=True, slots=True)
-class NmsWithScoresDescriptor(Descriptor):
+class NmsWithScoresDescriptor(IndexedDescriptor):
     """Non-maximum suppression of boxes in any order, in descending order of their scores.
 
     Parameters
@@ -91,11 +91,6 @@ class NmsWithScoresDescriptor(Descriptor):
     def __post_init__(self) -> None:
         Descriptor.__post_init__(self)
         object.__setattr__(self, "iou_threshold", self.iou_threshold + 0.0)
-
-    @property
-    def variant(self) -> str:
-        """The dtype suffix of the C functions."""
-        return f"i64idx_{self.element}" if self.index_element == "i64" else self.element
 
 
 class NmsPlan(Plan):

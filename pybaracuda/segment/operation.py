@@ -15,7 +15,7 @@ from .. import _call
 from .._abi import OPERATORS, Tensor
 from .._arrays import HOST, Operand, read
 from .._call import MOST_COMBINATIONS, Output, Prepared
-from .._dtypes import FLOATS
+from .._dtypes import FLOATS, INDEX_CASTS
 from .._errors import shown
 from .batches import BatchPrepared, check_batch
 from .lengths import offsets_of
@@ -24,8 +24,6 @@ from .plans import operator_name, plan_of
 __all__ = ["form_of", "inputs_of", "key_of", "outputs_of", "prepare", "rows_of", "run"]
 
 _INTEGERS = ("s8", "u8", "s16", "u16", "i32", "u32", "i64", "u64")
-# What ids of a dtype are converted to; None is native. uint64 ids from 2**63 on become negative: out of range, dropped.
-_ID_CASTS = {"i32": None, "i64": None, "s8": "i32", "u8": "i32", "s16": "i32", "u16": "i32", "u32": "i64", "u64": "i64"}
 
 # Shapes and dtypes by the names of arrays.
 _Arrays = Mapping[str, tuple[tuple[int, ...], str]]
@@ -91,7 +89,7 @@ def rows_of(operation: str, form: str) -> frozenset[str]:
 
 def _counted(ids: Operand) -> int | None:
     """Answer one more than the largest id; None of ids that :func:`prepare` refuses."""
-    if ids.dtype not in _ID_CASTS or len(ids.shape) not in (1, 2):
+    if ids.dtype not in INDEX_CASTS or len(ids.shape) not in (1, 2):
         return None
     if 0 in ids.shape:
         return 0
@@ -172,10 +170,10 @@ def prepare(
     arrays = dict(zip(operator.inputs, zip(shapes, dtypes, strict=True), strict=True))
     element = _call.element_of(operator.leading, arrays[operator.leading][1], operator.elements, _INTEGERS)
     shape, dtype = arrays[operator.index_name]
-    _call.element_of(operator.index_name, dtype, tuple(_ID_CASTS))
+    _call.element_of(operator.index_name, dtype, tuple(INDEX_CASTS))
     if not batched:
         _call.check_rank(operator.index_name, shape, "[num_segments + 1]" if form == "csr" else "[N] or [B, N]", 1)
-    cast = _ID_CASTS[dtype]
+    cast = INDEX_CASTS[dtype]
     index = cast or dtype
     if form == "csr":
         if not shape[0]:

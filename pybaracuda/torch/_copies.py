@@ -7,14 +7,13 @@ writes where the tensor lies, and an operator that it cannot look into would hav
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import torch
 
 from ..index_copy import index_copy
 from ._bad_indices import note
-from ._named import INDICES, Elements, axis_of, in_range, refusal_of_sizes, rows_named
+from ._named import INDICES, Elements, axis_of, covered, in_range, refusal_of_sizes, rows_named
 from ._route import route
 
 __all__ = ["MOVED", "put", "put_into", "refusal_of_moves"]
@@ -129,15 +128,9 @@ def _scatter_out_refusal(self: Any, dim: int, index: Any, src: Any, *, out: Any)
     return _scatter_refusal(self, dim, index, src)
 
 
-def _covered(index: Any, src: Any) -> Any:
-    """Answer the part of the source that an index covers."""
-    parts: Sequence[slice] = [slice(extent) for extent in index.shape]
-    return src[tuple(parts)]
-
-
 @route("aten::scatter.src", _scatter_refusal, _CONDITIONS, devices=("cuda",), compiled=False)
 def _scatter(self: Any, dim: int, index: Any, src: Any) -> Any:
-    axis, source = axis_of(dim, self.dim()), _covered(index, src)
+    axis, source = axis_of(dim, self.dim()), covered(index, src)
     ids = rows_named(self, axis, index)
     if ids is not None:
         note(ids, self.shape[axis])
@@ -148,7 +141,7 @@ def _scatter(self: Any, dim: int, index: Any, src: Any) -> Any:
 
 @route("aten::scatter_.src", _scatter_refusal, _CONDITIONS, group="scatter", devices=("cuda",), compiled=False)
 def _scatter_in_place(self: Any, dim: int, index: Any, src: Any) -> Any:
-    axis, source = axis_of(dim, self.dim()), _covered(index, src)
+    axis, source = axis_of(dim, self.dim()), covered(index, src)
     ids = rows_named(self, axis, index)
     if ids is not None:
         note(ids, self.shape[axis])

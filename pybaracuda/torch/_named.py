@@ -35,6 +35,7 @@ __all__ = [
     "add_into",
     "are_bins",
     "axis_of",
+    "covered",
     "from_begin",
     "in_range",
     "is_readable",
@@ -356,6 +357,14 @@ def _row_index(index: Any, axis: int) -> Any | None:
         if position != axis:
             index = index.select(position, 0)
     return index
+
+
+def covered(index: Any, src: Any) -> Any:
+    """Answer the part of a scatter's source that its index covers."""
+    for position, extent in enumerate(index.shape):
+        if extent != src.shape[position]:
+            src = src.narrow(position, 0, extent)
+    return src
 
 
 def rows_named(self: Any, axis: int, index: Any) -> Any | None:

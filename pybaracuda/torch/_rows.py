@@ -18,6 +18,7 @@ from ._named import (
     add_into,
     are_bins,
     axis_of,
+    covered,
     in_range,
     parts,
     refusal_of,
@@ -114,26 +115,20 @@ def _named_by(self: Any, axis: int, index: Any) -> Named:
 
 def _added_by(self: Any, axis: int, index: Any) -> Named | Bins:
     """Answer what an index names for a sum, for which elements of a short last axis need no sort."""
-    is_of_elements = rows_named(self, axis, index) is None and are_bins(self, axis, index)
-    return Bins(self, axis, index) if is_of_elements else _named_by(self, axis, index)
-
-
-def _rows_of(index: Any, src: Any) -> Any:
-    """Answer the part of the source that an index covers."""
-    for position, extent in enumerate(index.shape):
-        if extent != src.shape[position]:
-            src = src.narrow(position, 0, extent)
-    return src
+    ids = rows_named(self, axis, index)
+    if ids is not None:
+        return Rows(self, [axis], ids)
+    return Bins(self, axis, index) if are_bins(self, axis, index) else Elements.along(self, axis, index)
 
 
 @route("aten::scatter_add", _scatter_refusal, _ADDED)
 def _scatter_add(self: Any, dim: int, index: Any, src: Any) -> Any:
-    return sum_with(self, _added_by(self, axis_of(dim, self.dim()), index), _rows_of(index, src)).contiguous()
+    return sum_with(self, _added_by(self, axis_of(dim, self.dim()), index), covered(index, src)).contiguous()
 
 
 @route("aten::scatter_add_", _scatter_refusal, _ADDED, group="scatter_add")
 def _scatter_add_in_place(self: Any, dim: int, index: Any, src: Any) -> Any:
-    return add_into(self, self, _added_by(self, axis_of(dim, self.dim()), index), _rows_of(index, src))
+    return add_into(self, self, _added_by(self, axis_of(dim, self.dim()), index), covered(index, src))
 
 
 def _of_reduction(self: Any, reduce: str, known: Sequence[str]) -> str:
@@ -187,7 +182,7 @@ def _reduced(self: Any, named: Named, source: Any, reduce: str, include_self: bo
 
 
 def _scatter_reduced(self: Any, dim: int, index: Any, src: Any, reduce: str, include_self: bool) -> Any:
-    axis, rows = axis_of(dim, self.dim()), _rows_of(index, src)
+    axis, rows = axis_of(dim, self.dim()), covered(index, src)
     if _is_sum(reduce, include_self):
         return sum_with(self, _added_by(self, axis, index), rows)
     return _reduced(self, _named_by(self, axis, index), rows, reduce, include_self)

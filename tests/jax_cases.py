@@ -97,6 +97,20 @@ def _gradient_of_bags(mode: str, m: Any, d: Any, g: Any, y: Any, x: Any) -> Any:
     return m.embedding_bag_backward(g, d.words, ids, 5, mode, **given, padding_idx=1)
 
 
+def gradient_of_copied_rows(g: Any, dim: int, index: Any, n: int) -> Any:
+    """The gradient of a place goes to the last row that stands there by the index, of n; the others have none."""
+    found = np.zeros((*g.shape[:dim], n, *g.shape[dim + 1 :]), g.dtype)
+    rows, places = np.moveaxis(found, dim, 0), np.moveaxis(g, dim, 0)
+    for place in range(g.shape[dim]):
+        rows[np.flatnonzero(index == place)[-1:]] = places[place]
+    return found
+
+
+def _gradient_of_copies(m: Any, d: Any, g: Any, y: Any, x: Any, source: Any) -> Any:
+    by_input = m.index_copy(g, 1, d.ids, np.zeros(source.shape, source.dtype))
+    return by_input, gradient_of_copied_rows(g, 1, d.ids, NUM_ROWS)
+
+
 def _padding(mode: str, low: Any, high: Any) -> Case:
     value = 2.5 if mode == "constant" else 0
     return Case(
@@ -408,6 +422,12 @@ CASES: dict[str, Case] = {
         ((2, 3, 4, 5),),
         lambda m, d, x: m.max_unpool(x, d.places, (8, 10)),
         lambda m, d, g, y, x: m.max_unpool_backward(g, d.places),
+        is_linear=True,
+    ),
+    "index_copy": Case(
+        ((2, NUM_SEGMENTS + 3, 3), (2, NUM_ROWS, 3)),
+        lambda m, d, x, source: m.index_copy(x, 1, d.ids, source),
+        _gradient_of_copies,
         is_linear=True,
     ),
     "interpolate-antialias": Case(

@@ -28,7 +28,7 @@ import jax  # noqa: E402
 import numpy as np  # noqa: E402
 from jax.sharding import Mesh, NamedSharding  # noqa: E402
 from jax.sharding import PartitionSpec as P  # noqa: E402
-from jax_cases import CASES, arrays_of, drawn, fixed  # noqa: E402
+from jax_cases import CASES, arrays_of, drawn, fixed, gradient_of_copied_rows  # noqa: E402
 
 import pybaracuda  # noqa: E402
 import pybaracuda.jax as bj  # noqa: E402
@@ -185,6 +185,17 @@ def own_problems(rng: np.random.Generator) -> dict[str, Problem]:
         lambda m, a: m.segment_csr(a, offsets, "mean"), [normal(50, 8)], [P(None, "d")], P(None, "d"),
         lambda m, g, y, a: m.segment_csr_backward(g, offsets, "mean", num_rows=50),
     )  # fmt: skip
+    for axes, dim, shape, spec in (("before", 2, (8, 4, 6, 7), data), ("behind", 0, (6, 3, 8), P(None, None, "d"))):
+        rows = (*shape[:dim], 50, *shape[dim + 1 :])
+
+        def copied_back(m: Any, g: Any, y: Any, a: Any, source: Any, dim: int = dim) -> Any:
+            by_input = m.index_copy(g, dim, ids, np.zeros_like(source))
+            return by_input, gradient_of_copied_rows(g, dim, ids, 50)
+
+        problems[f"index_copy axes {axes}"] = Problem(
+            lambda m, a, source, dim=dim: m.index_copy(a, dim, ids, source),
+            [normal(*shape), normal(*rows)], [spec, spec], spec, copied_back,
+        )  # fmt: skip
     # What has no gradient that can be split, or whose gradient adds along the axis.
     problems["grid_sample channels"] = Problem(
         lambda m, *a: m.grid_sample(*a), [x, grid], [P(None, "d"), P()], P(None, "d"), None

@@ -58,11 +58,13 @@ def outcomes(request: pytest.FixtureRequest) -> dict[str, Any]:
 def test_every_case_was_run(outcomes: dict[str, Any]) -> None:
     wanted = {f"vmap {name}" for name in CASES} | GATHERED | SUMMED
     wanted |= {"jit grid_sample images", "jit grid_sample channels", "jit roi_align boxes", "gradient of shard_map"}
-    wanted |= {"pmap of the gradient"}
+    wanted |= {"pmap of the gradient", "jit index_copy axes before", "jit index_copy axes behind"}
     if not LEAVES_AXES:
         wanted -= {"shard_map over a alone"}
     if HAS_EXPLICIT_MESHES:
-        wanted |= {"explicit grid_sample images"} | {f"explicit vmap {name}" for name in CASES}
+        wanted |= {"explicit grid_sample images", "explicit index_copy axes behind"} | {
+            f"explicit vmap {name}" for name in CASES
+        }
     else:
         wanted -= {each for each in wanted if each.startswith("explicit")}
     assert wanted <= set(outcomes)

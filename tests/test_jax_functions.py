@@ -85,7 +85,7 @@ def test_results_and_gradients_have_the_bits_of_the_array_functions(
                 # Products with scales' cotangents are XLA's, which takes them as 0.
                 continue
             assert_all_same(gradients, case.backward(pybaracuda, d, g, y, *x))
-    if name.startswith(("pad", "roi", "grid", "segment_max", "segment_min", "segment_gather")):
+    if name.startswith(("pad", "roi", "grid", "segment_max", "segment_min", "segment_gather", "index_copy")):
         sizes = np.abs(arrays_of(problems[1][2])[0].astype(np.float64))
         assert ((sizes > 0) & (sizes < float(ml_dtypes.finfo(dtype).tiny))).any()
 
@@ -163,7 +163,10 @@ def mapped_indices(name: str, d: Any, rng: np.random.Generator) -> list[Any]:
     return [d.sorted_ids, *map(np.sort, others)] if "sorted" in name else [d.ids, *others]
 
 
-@pytest.mark.parametrize("name", [each for each in CASES if each.startswith(("ps_roi", "roi", "segment", "gather"))])
+WITH_INDICES = ("ps_roi", "roi", "segment", "gather", "index_copy")
+
+
+@pytest.mark.parametrize("name", [each for each in CASES if each.startswith(WITH_INDICES)])
 def test_mapped_boxes_ids_and_offsets_are_each_problems_own(name: str, rng: np.random.Generator) -> None:
     case, d = CASES[name], fixed(rng)
     field = "boxes_3d" if "3d" in name else "boxes" if "roi" in name else "offsets" if "csr" in name else "ids"
@@ -459,8 +462,8 @@ def test_every_public_function_has_a_case() -> None:
 def test_every_operator_of_the_array_functions_is_here() -> None:
     functions = {each for each in pybaracuda.__all__ if "out" in _parameters(getattr(pybaracuda, each))}
     operators = {each for each in functions if not each.endswith("_backward")}
-    # An older name of segment_max, and what XLA's own scatter does.
-    assert operators - {"unsorted_segment_max", "index_copy"} == set(pybaracuda.jax.__all__) - {
+    # An older name of segment_max.
+    assert operators - {"unsorted_segment_max"} == set(pybaracuda.jax.__all__) - {
         "TARGET",
         "TARGETS",
         "deform_conv2d",

@@ -450,7 +450,8 @@ def test_every_array_function_names_this_module_to_a_tracer(rng: np.random.Gener
     refused(lambda w: module.bincount(np.zeros(4, np.int32), w, 3), np.ones(4, np.float32))
     table, places = np.ones((5, 4), np.float32), (np.array([0, 2]), np.array([0, 0]))
     refused(lambda g: module.embedding_bag_weights_backward(g, table, *places), np.ones((1, 4), np.float32))
-    refused(lambda x: module.index_copy(x, 0, np.zeros(1, np.int64), ones[:1]), ones)
+    refused(lambda i: module.index_copy(ones, 0, i, ones[:1]), np.zeros(1, np.int32))
+    refused(lambda s: module.index_copy(ones, 0, np.zeros(1, np.int64), s), ones[:1])
     every = {each for each in pybaracuda.__all__ if each[0].islower()}
     assert names == every - NOT_OF_ARRAYS
 

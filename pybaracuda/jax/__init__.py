@@ -19,6 +19,7 @@ from ._ctc import ctc_loss
 from ._deform import deform_conv2d, deform_im2col
 from ._handler import TARGET, TARGETS
 from ._images import affine_grid, grid_sample
+from ._index_copy import index_copy
 from ._interpolation import interpolate
 from ._losses import cross_entropy, nll_loss
 from ._maxima import adaptive_max_pool, fractional_max_pool, max_pool, max_unpool
@@ -65,6 +66,7 @@ __all__ = [
     "gather_csr",
     "grid_sample",
     "histc",
+    "index_copy",
     "interpolate",
     "kthvalue",
     "logcumsumexp",

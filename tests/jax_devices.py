@@ -185,7 +185,7 @@ def own_problems(rng: np.random.Generator) -> dict[str, Problem]:
         lambda m, a: m.segment_csr(a, offsets, "mean"), [normal(50, 8)], [P(None, "d")], P(None, "d"),
         lambda m, g, y, a: m.segment_csr_backward(g, offsets, "mean", num_rows=50),
     )  # fmt: skip
-    for axes, dim, shape, spec in (("before", 2, (8, 4, 6, 7), data), ("behind", 0, (6, 3, 8), P(None, None, "d"))):
+    for axes, dim, shape, spec in (("before", 2, (8, 4, 6, 7), data), ("behind", 0, (120, 3, 8), P(None, None, "d"))):
         rows = (*shape[:dim], 50, *shape[dim + 1 :])
 
         def copied_back(m: Any, g: Any, y: Any, a: Any, source: Any, dim: int = dim) -> Any:

@@ -225,6 +225,32 @@ def test_a_cache_that_a_scan_fills(rng: np.random.Generator) -> None:
         )
 
 
+@pytest.mark.parametrize("n", [3, 20])
+def test_few_rows_are_put_in_place_where_nothing_else_reads_the_input(n: int, rng: np.random.Generator) -> None:
+    x, s = normal(rng, (20, 64), np.float32), normal(rng, (n, 64), np.float32)
+    index = rng.integers(-1, 21, n).astype(np.int32)
+    expected = pybaracuda.index_copy(x, 0, index, s)
+    # In memory of XLA's own: NumPy's, which device_put may take, cannot be donated.
+    given = jax.device_put(x) * np.float32(1)
+    # Read by others: before, in the same program, and after.
+    found, twice = jax.jit(lambda x: (bj.index_copy(x, 0, index, s), x + x))(given)
+    assert_same_bits(np.asarray(found), expected)
+    assert_same_bits(np.asarray(twice), x + x)
+    assert_same_bits(np.asarray(bj.index_copy(given, 0, index, s)), expected)
+    assert_same_bits(np.asarray(given), x)
+
+    def many(x: Any) -> Any:
+        return jax.lax.fori_loop(0, 9, lambda _, y: bj.index_copy(y, 0, index, s), x)
+
+    program = jax.jit(many, donate_argnums=0).lower(given).compile()
+    assert ("output_to_operand_aliasing" in program.as_text()) == (2 * n <= 20)
+    place = given.unsafe_buffer_pointer()
+    found = program(given)
+    assert_same_bits(np.asarray(found), expected)
+    if 2 * n <= 20:
+        assert found.unsafe_buffer_pointer() == place
+
+
 def test_jax_puts_the_same_rows_where_each_place_has_one(rng: np.random.Generator) -> None:
     index = np.concatenate([rng.permutation(20)[:12], [20, 99]]).astype(np.int32)
     x, s, g = normal(rng, (20, 3), np.float32), normal(rng, (14, 3), np.float32), normal(rng, (20, 3), np.float32)

@@ -90,6 +90,10 @@ class KernelOperation(Operation):
     def results(self, *specs: Spec) -> tuple[Spec, ...]:
         return tuple((output.shape, output.given) for output in self.prepare(*specs).outputs)
 
+    def reused(self, *specs: Spec) -> int | None:
+        """Answer the operand whose memory the first result takes; where others read it, XLA makes a copy before."""
+        return None
+
     def axes(self, *specs: Spec) -> Axes:
         """Name the axes."""
         raise NotImplementedError

@@ -116,14 +116,16 @@ def _scratch_bytes(kernel: Kernel, platforms: Platforms) -> int | None:
 
 def _launch(operation: KernelOperation, platforms: Platforms, operands: Sequence[Any]) -> list[Any]:
     """Call the C function on operands of the kernel's own dtypes."""
-    prepared = operation.prepare(*map(spec_of, operands))
+    specs = [spec_of(each) for each in operands]
+    prepared, reused = operation.prepare(*specs), operation.reused(*specs)
     kernel = prepared.kernel
     results = [jax.ShapeDtypeStruct(output.shape, numpy_dtype(output.dtype)) for output in prepared.outputs]
     scratch = _scratch_bytes(kernel, platforms)
     if scratch or (scratch == 0 and _LONE_RESULTS_FAIL and "cpu" in platforms):
         # Scratch is a result that nobody reads, since XLA places results and uses their memory again.
         results.append(jax.ShapeDtypeStruct((scratch,), np.uint8))
-    foreign = ffi.ffi_call(OWN_SCRATCH if scratch is None else TARGET, results)
+    target = OWN_SCRATCH if scratch is None else TARGET
+    foreign = ffi.ffi_call(target, results, input_output_aliases=None if reused is None else {reused: 0})
     answers = foreign(*operands, symbol=symbol_of(kernel), arguments=arguments_of(kernel))
     return list(answers)[: len(prepared.outputs)]
 

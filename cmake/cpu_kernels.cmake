@@ -10,12 +10,13 @@ set(BARACUDA_ISA_FLAGS_portable)
 set(BARACUDA_ISA_FLAGS_avx2 -mavx2 -mfma -mf16c)
 set(BARACUDA_ISA_FLAGS_avx512 -mavx2 -mfma -mf16c -mavx512f -mavx512bw -mavx512dq -mavx512vl -mprefer-vector-width=512)
 
-# Full optimisation of instrumented code takes minutes a file and finds no more. Where there is better code for nearly
-# every processor, half of the time to compile and half of the size are worth more in the portable one.
+# Optimised code with a sanitizer's checks takes minutes a file to compile, and the checks find no more in it. Where
+# there is better code for nearly every processor, half of the time to compile and half of the size are worth more in
+# the portable one.
 foreach(isa IN LISTS BARACUDA_CPU_ISAS)
   set(BARACUDA_KERNEL_OPTIMISATION_${isa} -O3)
   if(BARACUDA_SANITIZE)
-    set(BARACUDA_KERNEL_OPTIMISATION_${isa} -O1)
+    set(BARACUDA_KERNEL_OPTIMISATION_${isa} -O0)
   elseif(isa STREQUAL "portable" AND "avx2" IN_LIST BARACUDA_CPU_ISAS)
     set(BARACUDA_KERNEL_OPTIMISATION_${isa} -O2)
   endif()

@@ -75,7 +75,7 @@ def _skip_without_cuda() -> None:
         pytest.skip("no CUDA")
 
 
-@pytest.fixture(params=["cpu", "cuda"])
+@pytest.fixture(params=skip_policy.backends())
 def backend(request: pytest.FixtureRequest) -> str:
     name = str(request.param)
     if name == "cuda":

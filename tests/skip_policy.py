@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Generator
+from functools import cache
 from typing import Any
 
 import pytest
@@ -20,6 +21,17 @@ ALLOWED_REASONS = {"cuda": "no CUDA", "gpus": "fewer than two GPUs", "torch": "n
 
 def required() -> set[str]:
     return {name.strip() for name in os.environ.get("BARACUDA_TEST_REQUIRE", "").split(",") if name.strip()}
+
+
+@cache
+def backends() -> tuple[str, ...]:
+    """The backends that a test of both is made for.
+
+    Where CUDA may be missing and is, the CPU alone: to make and skip the other half one by one takes minutes.
+    """
+    import pybaracuda
+
+    return ("cpu", "cuda") if "cuda" in required() or pybaracuda.backend_available("cuda") else ("cpu",)
 
 
 def is_allowed(reason: str) -> bool:
@@ -69,7 +81,9 @@ class SkipPolicy:
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
         terminalreporter.section("allowed skips")
+        if "cuda" not in backends():
+            terminalreporter.write_line("no CUDA: tests of both backends were made for the CPU alone")
         for reason, count in sorted(self.allowed.items()):
             terminalreporter.write_line(f"{reason}: {count} skipped")
-        if not self.allowed:
+        if not self.allowed and "cuda" in backends():
             terminalreporter.write_line("nothing was skipped")

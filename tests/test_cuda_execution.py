@@ -34,10 +34,12 @@ SECONDS_TO_RETURN = 30.0
 SECONDS_TO_SEE_A_WAIT = 0.5
 
 
+if not pybaracuda.backend_available("cuda"):
+    pytest.skip("no CUDA", allow_module_level=True)
+
+
 @pytest.fixture(autouse=True)
 def cuda() -> None:
-    if not pybaracuda.backend_available("cuda"):
-        pytest.skip("no CUDA")
     driver().enter()
 
 

@@ -148,8 +148,10 @@ def test_channels_around_a_tile(place: Place, dtype: Any, rng: np.random.Generat
 def test_samples_around_what_is_looked_at_one_by_one(
     place: Place, wide_dtype: Any, rng: np.random.Generator, sampling_ratio: int
 ) -> None:
-    # The CUDA backward finds the pixels of up to 8 samples, and the weights of up to 256, without bisection.
-    check(place, "align", random_case(rng, wide_dtype, channels=2, sampling_ratio=sampling_ratio))
+    # The CUDA backward finds the pixels of up to 8 samples, and the weights of up to 256, without bisection. The
+    # definition adds sample by sample.
+    num_rois = 15 if sampling_ratio < 10 else 4
+    check(place, "align", random_case(rng, wide_dtype, num_rois=num_rois, sampling_ratio=sampling_ratio))
 
 
 @pytest.mark.parametrize("sampling_ratio", [2, -1])

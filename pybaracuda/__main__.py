@@ -15,9 +15,7 @@ import pybaracuda
 
 from . import _abi, _library, _machine
 from ._check import report
-
-# What a shell says of a program that SIGPIPE ended.
-_READER_WENT_AWAY = 128 + 13
+from ._output import run_to_reader
 
 _PACKAGES = ("numpy", "ml_dtypes", "cuda-python", "cuda-core", "torch", "jax", "cupy")
 
@@ -168,19 +166,5 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return info()
 
 
-def run() -> int:
-    """Run one command whose reader may go away before its end, as `head` does: then it ends without a word."""
-    try:
-        try:
-            return main()
-        finally:
-            # What is still held back goes out here, and not when the interpreter ends.
-            sys.stdout.flush()
-    except BrokenPipeError:
-        # The interpreter writes once more what could not be written.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return _READER_WENT_AWAY
-
-
 if __name__ == "__main__":
-    sys.exit(run())
+    sys.exit(run_to_reader(main))

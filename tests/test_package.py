@@ -14,6 +14,7 @@ import subprocess
 import sys
 import zipfile
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -388,12 +389,7 @@ def test_info_works_without_any_library(tmp_path: Path) -> None:
     assert "roi_align" in done.stdout
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [["info"], ["config", "--cflags"], ["check", "--quick", "--backend", "cpu"], ["--help"], ["config", "--help"]],
-    ids=" ".join,
-)
-def test_a_command_whose_reader_went_away_ends_without_a_word(arguments: list[str]) -> None:
+def ended_without_a_word(*command: str) -> None:
     """As after `| head -1`, once head has what it wanted."""
     reader, writer = os.pipe()
     os.close(reader)
@@ -401,7 +397,7 @@ def test_a_command_whose_reader_went_away_ends_without_a_word(arguments: list[st
     # With it a help is written at once by argparse, which hides that it could not.
     environment.pop("PYTHONUNBUFFERED", None)
     done = subprocess.run(
-        [sys.executable, "-m", "pybaracuda", *arguments],
+        [sys.executable, "-m", *command],
         stdout=writer,
         stderr=subprocess.PIPE,
         text=True,
@@ -411,6 +407,19 @@ def test_a_command_whose_reader_went_away_ends_without_a_word(arguments: list[st
     )
     os.close(writer)
     assert (done.returncode, done.stderr) == (128 + signal.SIGPIPE, "")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["info"], ["config", "--cflags"], ["check", "--quick", "--backend", "cpu"], ["--help"], ["config", "--help"]],
+    ids=" ".join,
+)
+def test_a_command_whose_reader_went_away_ends_without_a_word(arguments: list[str]) -> None:
+    ended_without_a_word("pybaracuda", *arguments)
+
+
+def test_so_does_the_list_of_pytorchs_operators(torch: ModuleType) -> None:
+    ended_without_a_word("pybaracuda.torch", "--list")
 
 
 @pytest.mark.parametrize(

@@ -10,19 +10,24 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from .._output import run_to_reader
 from ._start import VARIABLE, Wish, begin
 
 __all__ = ["main"]
+
+
+def _list() -> int:
+    from ._report import table
+
+    print(table())
+    return 0
 
 
 class _List(argparse.Action):
     """Prints the operators as a table in Markdown, and ends."""
 
     def __call__(self, *_: object) -> None:
-        from ._report import table
-
-        print(table())
-        raise SystemExit(0)
+        raise SystemExit(run_to_reader(_list))
 
 
 def _parser() -> argparse.ArgumentParser:

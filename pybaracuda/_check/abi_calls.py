@@ -7,7 +7,8 @@ import ctypes
 import math
 import struct
 from collections.abc import Callable, Mapping
-from functools import partial
+from functools import cache, partial
+from types import CodeType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -139,12 +140,24 @@ def symbols() -> list[Symbol]:
     return [Symbol(operator, variant) for operator in _abi.OPERATORS.values() for variant in operator.variants.values()]
 
 
+@cache
+def _compiled(expression: str) -> CodeType:
+    return compile(expression, "<extent>", "eval")
+
+
 def extents(tensor: _abi.Tensor, values: Mapping[str, Value]) -> list[int]:
     """A tensor's extents: its expressions over the scalars and host arrays."""
-    names = {name: np.array(v, object) if isinstance(v, list) else v for name, v in values.items()}
     found: list[int] = []
+    names: dict[str, Any] = {}
     for expression in tensor.shape:
-        found += [int(extent) for extent in np.ravel(eval(expression, {"__builtins__": {}}, names))]
+        # Most are a scalar's name, and a check asks for some hundred thousand.
+        alone = values.get(expression)
+        if isinstance(alone, int):
+            found.append(alone)
+            continue
+        names = names or {name: np.array(v, object) if isinstance(v, list) else v for name, v in values.items()}
+        extent = eval(_compiled(expression), {"__builtins__": {}}, names)
+        found += [int(each) for each in np.ravel(extent)] if isinstance(extent, np.ndarray) else [int(extent)]
     return found
 
 

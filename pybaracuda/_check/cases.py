@@ -32,6 +32,8 @@ class Case(NamedTuple):
 
     def elements(self, tensor: _abi.Tensor, content: Array) -> Array:
         """The bytes of a tensor's elements in row-major order, out of the bytes of its span."""
+        if tensor.strides is None:
+            return np.ravel(content)
         width = self.symbol.element_bytes(tensor)
         return np.ravel(content.reshape(-1, width)[places(tensor, self.values)])
 

@@ -11,6 +11,7 @@ import argparse
 import hashlib
 import sys
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -30,15 +31,21 @@ SEAL = "seal-sha256: "
 
 def generated_files(operators: Sequence[Operator] = OPERATORS) -> dict[Path, str]:
     """Every generated file's path and sealed text."""
-    bodies: dict[Path, tuple[str, str]] = {
-        ROOT / "include/baracuda_kernels.h": ("//", header(operators)),
-        ROOT / "pybaracuda/_abi.py": ("#", "".join(python_tables(operators))),
-        ROOT / "native/xla/symbols.h": ("//", "".join(xla_layouts(operators))),
-        ROOT / "tests/native/symbols.h": ("//", "".join(symbol_lists(operators))),
+    return {ROOT / name: text for name, text in _sealed_texts(tuple(operators)).items()}
+
+
+@cache
+def _sealed_texts(operators: tuple[Operator, ...]) -> dict[str, str]:
+    """The same by the files' names; the tests ask for it a hundred times."""
+    bodies: dict[str, tuple[str, str]] = {
+        "include/baracuda_kernels.h": ("//", header(operators)),
+        "pybaracuda/_abi.py": ("#", "".join(python_tables(operators))),
+        "native/xla/symbols.h": ("//", "".join(xla_layouts(operators))),
+        "tests/native/symbols.h": ("//", "".join(symbol_lists(operators))),
     }
-    for name, inside in by_folder(operators).items():
-        bodies[ROOT / f"native/abi/{name}.h"] = ("//", "".join(block_file(name, inside)))
-    return {path: seal(mark, body) for path, (mark, body) in bodies.items()}
+    for folder, inside in by_folder(operators).items():
+        bodies[f"native/abi/{folder}.h"] = ("//", "".join(block_file(folder, inside)))
+    return {name: seal(mark, body) for name, (mark, body) in bodies.items()}
 
 
 def seal(mark: str, body: str) -> str:

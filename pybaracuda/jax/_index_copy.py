@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import jax
@@ -17,7 +16,7 @@ from .._call import Prepared, whole
 from .._errors import InvalidProblemError
 from ..index_copy import prepare
 from ._operation import Axes, KernelOperation, Spec, Tangents, Unfold
-from ._primitive import array_of, call, in_64_bits, run
+from ._primitive import array_of, call, filled, in_64_bits, run
 from ._segments import index_of
 
 __all__ = ["index_copy"]
@@ -63,7 +62,7 @@ class _IndexCopy(KernelOperation):
         with in_64_bits():
             if size * length > np.iinfo(index.dtype).max:
                 index = jax.lax.convert_element_type(index, np.int64)
-            zero, rows, none = (_filled(index.shape, each, index.dtype) for each in (0, length, -1))
+            zero, rows, none = (filled(index.shape, each, index.dtype) for each in (0, length, -1))
             starts = jax.lax.broadcasted_iota(index.dtype, index.shape, 0) * rows
             index = jnp.where((index >= zero) & (index < rows), index + starts, none).reshape(-1)
 
@@ -82,7 +81,7 @@ class _IndexCopy(KernelOperation):
     def jvp(self, operands: Sequence[Any], tangents: Tangents, outputs: Sequence[Any]) -> Tangents:
         input, _, source = tangents
         input, source = (
-            _filled(operand.shape, 0, operand.dtype) if tangent is None else tangent
+            filled(operand.shape, 0, operand.dtype) if tangent is None else tangent
             for tangent, operand in ((input, operands[0]), (source, operands[2]))
         )
         return call(self, input, operands[1], source)
@@ -91,7 +90,7 @@ class _IndexCopy(KernelOperation):
         (cotangent,), index = cotangents, operands[1]
         rows = list(cotangent.shape)
         rows[self.dim] = index.shape[0]
-        nothing = _filled(tuple(rows), 0, cotangent.dtype)
+        nothing = filled(tuple(rows), 0, cotangent.dtype)
         by_input = call(self, cotangent, index, nothing)[0] if wanted[0] else None
         if not wanted[2]:
             return [by_input, None, None]
@@ -100,25 +99,12 @@ class _IndexCopy(KernelOperation):
         return [by_input, None, call(self, nothing, stayed, cotangent)[0]]
 
 
-@partial(jax.jit, static_argnums=(0, 1, 2), inline=True)
-def _filled(shape: tuple[int, ...], value: int, dtype: Any) -> Any:
-    """Repeat a number, which a program holds: outside of jit nothing comes from the host.
-
-    One of int64 is made of int32, since older JAXs have no constant of it in a program without other such numbers.
-    """
-    if dtype != np.int64:
-        return jnp.full(shape, value, dtype)
-    parts = (*divmod(value, _MOST_IN_32_BITS), _MOST_IN_32_BITS)
-    high, low, base = (jax.lax.convert_element_type(jnp.full(shape, each, np.int32), dtype) for each in parts)
-    return high * base + low
-
-
 def _row_at_each_place(index: Any, length: int) -> Any:
     """Answer the number of the row that stays at each place, -1 where none is put."""
     (n,) = index.shape
     dtype = np.int32 if n <= _MOST_IN_32_BITS else np.int64
     with in_64_bits():
-        nobody, numbers = _filled((length,), -1, dtype), jax.lax.iota(dtype, n)
+        nobody, numbers = filled((length,), -1, dtype), jax.lax.iota(dtype, n)
     return call(_IndexCopy(-1), nobody, index, numbers)[0]
 
 

@@ -25,7 +25,7 @@ from ._handler import OWN_SCRATCH, TARGET, ffi
 from ._operation import Axes, KernelOperation, Operation, Spec
 from ._partition import assigned, mesh_axes, partitioned, specs_of
 
-__all__ = ["array_of", "call", "in_64_bits", "run", "spec_of"]
+__all__ = ["array_of", "call", "filled", "in_64_bits", "run", "spec_of"]
 
 # How many programs of one operator each are kept for calls outside of jit, and how many partitionings.
 _MOST_PROGRAMS = 1024
@@ -33,6 +33,8 @@ _MOST_PROGRAMS = 1024
 # Where a program's result is the only result of a foreign call, and the program has a product of a matrix and a vector,
 # XLA for CPUs before 0.7.2 takes the call's attributes for its own and ends the process. So calls have a second result.
 _LONE_RESULTS_FAIL = jax.__version_info__ < (0, 7, 2)
+
+_MOST_OF_INT32 = 2**31 - 1
 
 # What a program is made for, in JAX's words.
 Platforms = tuple[str, ...]
@@ -57,12 +59,18 @@ def in_64_bits() -> AbstractContextManager[Any]:
     return context
 
 
-def _zeros(shape: tuple[int, ...], token: str) -> Any:
-    """Zeros, also of int64 in a program that has no other such numbers, where older JAXs have no constant of it."""
-    if token != "i64":
-        return jnp.zeros(shape, numpy_dtype(token))
-    with in_64_bits():
-        return jax.lax.convert_element_type(jnp.zeros(shape, jnp.int32), jnp.int64)
+@partial(jax.jit, static_argnums=(0, 1, 2), inline=True)
+def filled(shape: tuple[int, ...], value: int, dtype: Any) -> Any:
+    """Repeat a number, which a program holds: outside of jit nothing comes from the host.
+
+    One of int64, which wants `in_64_bits` around, is made of int32: older JAXs have no constant of it in a program
+    without other such numbers.
+    """
+    if dtype != np.int64:
+        return jnp.full(shape, value, dtype)
+    parts = (*divmod(value, _MOST_OF_INT32), _MOST_OF_INT32)
+    high, low, base = (jax.lax.convert_element_type(jnp.full(shape, each, np.int32), dtype) for each in parts)
+    return high * base + low
 
 
 def _inner_spec(batch: int, array: Any) -> Spec:
@@ -137,7 +145,7 @@ def _run_kernel(operation: KernelOperation, batch: int, platforms: Platforms, *o
     if 0 in sizes:
         # Of no problem none can be made.
         with in_64_bits():
-            return tuple(_zeros((*sizes, *output.shape), output.given) for output in prepared.outputs)
+            return tuple(filled((*sizes, *output.shape), 0, numpy_dtype(output.given)) for output in prepared.outputs)
     if prepared.casts:
         operands = tuple(
             each if cast is None else each.astype(numpy_dtype(cast))

@@ -81,9 +81,7 @@ class SkipPolicy:
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
         terminalreporter.section("allowed skips")
-        if "cuda" not in backends():
-            terminalreporter.write_line("no CUDA: tests of both backends were made for the CPU alone")
-        for reason, count in sorted(self.allowed.items()):
-            terminalreporter.write_line(f"{reason}: {count} skipped")
-        if not self.allowed and "cuda" in backends():
-            terminalreporter.write_line("nothing was skipped")
+        lines = [] if "cuda" in backends() else ["no CUDA: tests of both backends were made for the CPU alone"]
+        lines += [f"{reason}: {count} skipped" for reason, count in sorted(self.allowed.items())]
+        for line in lines or ["nothing was skipped"]:
+            terminalreporter.write_line(line)

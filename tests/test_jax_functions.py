@@ -13,6 +13,7 @@ import jax_cases
 import ml_dtypes
 import numpy as np
 import pytest
+import skip_policy
 from jax_cases import CASES, FLOATS, WITHOUT_GRADIENT, arrays_of, drawn, fixed, wide
 from tolerance import assert_same_bits
 
@@ -23,7 +24,7 @@ CASE = pytest.mark.parametrize("name", CASES)
 DTYPE = pytest.mark.parametrize("token", FLOATS)
 
 
-@pytest.fixture(params=["cpu", "cuda"], autouse=True)
+@pytest.fixture(params=skip_policy.backends(), autouse=True)
 def device(request: pytest.FixtureRequest) -> Iterator[Any]:
     """Runs a test on each kind of device that JAX has."""
     if request.param == "cuda":

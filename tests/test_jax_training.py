@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import skip_policy
 from tolerance import assert_same_bits
 
 import pybaracuda
@@ -27,7 +28,7 @@ WAYS = ["own", *(["flax"] if find_spec("flax") and find_spec("optax") else [])]
 WAY = pytest.mark.parametrize("way", WAYS)
 
 
-@pytest.fixture(params=["cpu", "cuda"], autouse=True)
+@pytest.fixture(params=skip_policy.backends(), autouse=True)
 def device(request: pytest.FixtureRequest) -> Iterator[str]:
     if request.param == "cuda" and not (pybaracuda.backend_available("cuda") and jax.default_backend() == "gpu"):
         pytest.skip("no CUDA")

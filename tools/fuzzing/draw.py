@@ -26,6 +26,8 @@ HOSTILE_F32 = (math.inf, -math.inf, math.nan, 1e-40, -1e-40, 0.0, -0.0, 3e38, -3
 # What a tensor or two may take, and what scratch a call may need: a problem that needs more is only asked about.
 MOST_BYTES = 1 << 22
 MOST_SCRATCH = 1 << 25
+# What a call may do: a second or two, where sanitizers watch code that is not optimised.
+MOST_STEPS = 1 << 26
 
 
 def _held(number: int, ctype: str) -> int:
@@ -168,12 +170,13 @@ def call_of(seed: int, number: int, streams: int) -> Drawn:
     judged = model.problem(symbol, call)
     spans = judged.spans
     places, contents = {}, {}
+    is_long = family.steps(symbol, values) > MOST_STEPS
     for tensor in symbol.tensors:
         span = spans.get(tensor.name, model.EMPTY)
         places[tensor.name] = _place(draw, tensor.element_bytes, faults.astray.get(tensor.name, 0))
         # What is too large for the memory is not there: the call must then be refused before it looks.
-        # So is what a stride of 0 repeats too often, which costs time instead.
-        if tensor.name in faults.null or max(span.bytes, span.elements * tensor.element_bytes) > MOST_BYTES:
+        # So is what a stride of 0 repeats too often, which costs time instead, and all of a call that takes too long.
+        if is_long or tensor.name in faults.null or max(span.bytes, span.elements * tensor.element_bytes) > MOST_BYTES:
             places[tensor.name] = Placed("null")
         if not tensor.is_output:
             contents[tensor.name] = Content(family.kind(draw, symbol, tensor.name, values), draw.below(4096))

@@ -73,6 +73,11 @@ def no_fault(symbol: Symbol, values: Mapping[str, Any]) -> set[str]:
     return set()
 
 
+def no_steps(symbol: Symbol, values: Mapping[str, Any]) -> int:
+    """Of a family whose time grows as its tensors do, whose size is bounded already."""
+    return 0
+
+
 class Family(NamedTuple):
     """How a family's calls are drawn and judged; what is not said follows from the ABI table."""
 
@@ -85,6 +90,8 @@ class Family(NamedTuple):
     # The kind of a tensor's data, and what its ids, offsets and rows stay below when they are good.
     kind: Callable[[Drawer, Symbol, str, Values], str] = kind_by_name
     limit: Callable[[Symbol, str, Values], int] = nothing_below
+    # Steps of a call, where their number grows faster than the tensors.
+    steps: Callable[[Symbol, Mapping[str, Any]], int] = no_steps
     # The arguments at fault where it is only together, or in a variant, that they are wrong; fields of the options as
     # messages name them, and they are asked about first.
     options_faults: Callable[[Symbol, Mapping[str, Any]], set[str]] = no_fault

@@ -35,8 +35,13 @@ def _limit(symbol: Symbol, name: str, values: Values) -> int:
     return _CLASSES if name == "class_ids" else 0
 
 
+def _steps(symbol: Symbol, values: Mapping[str, Any]) -> int:
+    # Boxes that all are kept and of one class meet each other: 2^16 of them, a hostile number, for minutes.
+    return int(values["num_boxes"]) ** 2
+
+
 def _faults(symbol: Symbol, values: Mapping[str, Any]) -> set[str]:
     return {"num_class_ids"} if values.get("num_class_ids", 0) not in (0, values["num_boxes"]) else set()
 
 
-FAMILY = Family(("nms",), _values, kind=_kind, limit=_limit, faults=_faults)
+FAMILY = Family(("nms",), _values, kind=_kind, limit=_limit, steps=_steps, faults=_faults)

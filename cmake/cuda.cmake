@@ -30,12 +30,20 @@ if(BARACUDA_WITH_CUDA)
   enable_language(CUDA)
 endif()
 
+# Two fifths of the time for the file that takes longest. Still faster levels of -Ofc no longer put device functions into
+# the kernels that call them, by whose names tools/check_ptx.py knows compare-and-swaps.
+set(BARACUDA_CUDA_SPEED_FLAGS --compress-mode=size)
+if(BARACUDA_CUDA_UNOPTIMISED)
+  set(BARACUDA_CUDA_SPEED_FLAGS --compress-mode=speed -Ofc=mid)
+  string(REPLACE "-O3" "-O0" CMAKE_CUDA_FLAGS_RELEASE "${CMAKE_CUDA_FLAGS_RELEASE}")
+endif()
+
 function(baracuda_cuda_options target)
   # -fmad=false and the precise defaults keep the bits; they are spelled out so that no cache entry changes them. Split
   # compilation, because the segment family is one file of many kernels, for which the whole build would wait.
   target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:
     -fmad=false -ftz=false -prec-div=true -prec-sqrt=true --expt-relaxed-constexpr -Wno-deprecated-gpu-targets
-    --compress-mode=size --split-compile=0
+    --split-compile=0 ${BARACUDA_CUDA_SPEED_FLAGS}
     -Xcompiler=-ffp-contract=off,-fno-gnu-unique,-Wall,-Wextra,-Wno-unknown-pragmas>)
   set_target_properties(${target} PROPERTIES CUDA_VISIBILITY_PRESET hidden)
 endfunction()

@@ -17,7 +17,8 @@ ENVIRONMENT = private_environment.Environment(Path("/nowhere"))
 
 def machine(monkeypatch: pytest.MonkeyPatch, *, driver: bool) -> None:
     """A machine with nvcc 13.0, with or without an NVIDIA driver."""
-    monkeypatch.delenv("BARACUDA_CUDA_ARCHITECTURES", raising=False)
+    for variable in ("BARACUDA_CUDA_ARCHITECTURES", "BARACUDA_CUDA_UNOPTIMISED"):
+        monkeypatch.delenv(variable, raising=False)
     monkeypatch.setattr(cuda_choice, "driver_present", lambda: driver)
     monkeypatch.setattr(cuda_choice, "gpu_architectures", lambda: ["80", "90"] if driver else [])
     monkeypatch.setattr(cuda_choice, "_installed_nvcc", lambda: ("/opt/nvcc", (13, 0)))
@@ -41,6 +42,16 @@ def test_a_driver_or_a_wish_builds_cuda(
     assert choice.enabled
     assert f"-DCMAKE_CUDA_ARCHITECTURES={wanted}" in choice.definitions
     assert choice.required == (request_ == "ON")
+    assert "-DBARACUDA_CUDA_UNOPTIMISED=OFF" in choice.definitions
+    assert "unoptimised" not in choice.summary
+
+
+def test_cuda_code_that_nobody_runs_need_not_be_optimised(monkeypatch: pytest.MonkeyPatch) -> None:
+    machine(monkeypatch, driver=False)
+    monkeypatch.setenv("BARACUDA_CUDA_UNOPTIMISED", "ON")
+    choice = cuda_choice.choose_cuda(ENVIRONMENT, "ON")
+    assert "-DBARACUDA_CUDA_UNOPTIMISED=ON" in choice.definitions
+    assert "unoptimised" in choice.summary
 
 
 @pytest.mark.parametrize(

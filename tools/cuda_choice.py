@@ -117,7 +117,8 @@ def choose_cuda(environment: Environment, request: str, architectures: str | Non
     """Decide whether the CUDA library is built and by which nvcc; installs PyPI's compiler when that is the one to use.
 
     `architectures` is a value for CMAKE_CUDA_ARCHITECTURES; by default those of the GPUs present, else one. The last
-    one is also embedded as PTX, which is what CMake does for a plain number.
+    one is also embedded as PTX, which is what CMake does for a plain number. The variable BARACUDA_CUDA_ARCHITECTURES
+    names them, too, and BARACUDA_CUDA_UNOPTIMISED=ON is for builds that are checked and not run.
     """
     off = Cuda(False, False, ("-DBARACUDA_CUDA=OFF",), "")
     if request == "OFF":
@@ -137,7 +138,9 @@ def choose_cuda(environment: Environment, request: str, architectures: str | Non
     if not architectures:
         numbers = numbers or [DEFAULT_ARCHITECTURE]
         architectures = ";".join([*(number + "-real" for number in numbers[:-1]), numbers[-1]])
+    unoptimised = os.environ.get("BARACUDA_CUDA_UNOPTIMISED") or "OFF"
     definitions = ["-DBARACUDA_CUDA=ON", f"-DCMAKE_CUDA_ARCHITECTURES={architectures}"]
+    definitions += [f"-DBARACUDA_CUDA_UNOPTIMISED={unoptimised}"]
     if present is not None:
         compiler, version = present
         origin = compiler
@@ -152,5 +155,6 @@ def choose_cuda(environment: Environment, request: str, architectures: str | Non
         version, origin = found, "PyPI"
         # The wheels keep libcudart_static.a in lib, and their nvcc.profile names lib64.
         definitions += [f"-DCMAKE_CUDA_COMPILER={compiler}", f"-DCMAKE_CUDA_FLAGS=-L{toolkit / 'lib'}"]
-    summary = f"libraries: CPU and CUDA (nvcc {version[0]}.{version[1]} from {origin}, architectures {architectures})"
+    summary = f"libraries: CPU and CUDA (nvcc {version[0]}.{version[1]} from {origin}, architectures {architectures}"
+    summary += ", unoptimised)" if unoptimised == "ON" else ")"
     return Cuda(True, request == "ON", tuple(definitions), summary)

@@ -199,16 +199,18 @@ def _starts(size: int, step: int, dtype: Any, axes: int) -> Any:
     return (jnp.arange(size, dtype=dtype) * step).reshape((size, *(1,) * (axes - 1)))
 
 
+def _among_all(size: int, numbers: Any, most: int) -> Any:
+    """Answer what each problem's rows or segments are called among those of all; -1 for those that it does not have."""
+    is_own = (numbers >= 0) & (numbers < most)
+    return jnp.where(is_own, numbers + _starts(size, most, numbers.dtype, numbers.ndim), -1)
+
+
 def _fold_args(operation: Segments, size: int, names: Sequence[str], operands: Sequence[Any]) -> list[Any]:
     """Let the operands that name rows name those of all problems."""
-    num_rows = operation.num_rows
-    found = []
-    for name, array in zip(names, operands, strict=True):
-        if name == "arg":
-            is_row = (array >= 0) & (array < num_rows)
-            array = jnp.where(is_row, array + _starts(size, num_rows, array.dtype, array.ndim), -1)
-        found.append(array)
-    return found
+    return [
+        _among_all(size, array, operation.num_rows) if name == "arg" else array
+        for name, array in zip(names, operands, strict=True)
+    ]
 
 
 def _own_rows(operation: Segments, size: int, name: str, array: Any) -> Any:
@@ -223,8 +225,7 @@ def _fold_ids(operation: Segments, size: int, operands: Sequence[Any]) -> tuple[
     num_segments = operation.num_segments
     _check_size(size, num_segments)
     *arrays, index = _fold_args(operation, size, operation.inputs, operands)
-    is_inside = (index >= 0) & (index < num_segments)
-    index = jnp.where(is_inside, index + _starts(size, num_segments, index.dtype, 2), -1)
+    index = _among_all(size, index, num_segments)
     folded = replace(
         operation,
         form="unsorted",

@@ -30,8 +30,8 @@ if(BARACUDA_WITH_CUDA)
   enable_language(CUDA)
 endif()
 
-# Two fifths of the time for the file that takes longest. Still faster levels of -Ofc no longer put device functions into
-# the kernels that call them, by whose names tools/check_ptx.py knows compare-and-swaps.
+# Two fifths of the time for the file that takes longest. Still faster levels of -Ofc no longer put device functions
+# into the kernels that call them, by whose names tools/check_ptx.py knows compare-and-swaps.
 set(BARACUDA_CUDA_SPEED_FLAGS --compress-mode=size)
 if(BARACUDA_CUDA_UNOPTIMISED)
   set(BARACUDA_CUDA_SPEED_FLAGS --compress-mode=speed -Ofc=mid)

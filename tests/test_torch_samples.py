@@ -124,8 +124,8 @@ def test_gradients_of_gradients(name: str, device: str) -> None:
         return
     with pybaracuda.torch.install(devices=device):
         found = list(info.sample_inputs(device, torch.float64, requires_grad=True))
-        # Numerical derivatives take calls by the dozen, though along random directions alone (the fast mode) and not
-        # for every element: some of the samples are enough, in turns.
+        # Derivatives are compared along random directions (the fast mode), not element by element, which takes two
+        # calls each; and some of the samples are enough, in turns.
         for sample in found[:: max(4, len(found) // MANY_DERIVATIVES)]:
             tensors = (sample.input, *(each for each in sample.args if isinstance(each, torch.Tensor)))
             if not all(each.numel() < 200 for each in tensors):

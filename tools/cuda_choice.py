@@ -138,9 +138,10 @@ def choose_cuda(environment: Environment, request: str, architectures: str | Non
     if not architectures:
         numbers = numbers or [DEFAULT_ARCHITECTURE]
         architectures = ";".join([*(number + "-real" for number in numbers[:-1]), numbers[-1]])
-    unoptimised = os.environ.get("BARACUDA_CUDA_UNOPTIMISED") or "OFF"
+    # Any other value is none, here and for CMake, so that the summary tells what is built.
+    unoptimised = os.environ.get("BARACUDA_CUDA_UNOPTIMISED") == "ON"
     definitions = ["-DBARACUDA_CUDA=ON", f"-DCMAKE_CUDA_ARCHITECTURES={architectures}"]
-    definitions += [f"-DBARACUDA_CUDA_UNOPTIMISED={unoptimised}"]
+    definitions += [f"-DBARACUDA_CUDA_UNOPTIMISED={'ON' if unoptimised else 'OFF'}"]
     if present is not None:
         compiler, version = present
         origin = compiler
@@ -156,5 +157,5 @@ def choose_cuda(environment: Environment, request: str, architectures: str | Non
         # The wheels keep libcudart_static.a in lib, and their nvcc.profile names lib64.
         definitions += [f"-DCMAKE_CUDA_COMPILER={compiler}", f"-DCMAKE_CUDA_FLAGS=-L{toolkit / 'lib'}"]
     summary = f"libraries: CPU and CUDA (nvcc {version[0]}.{version[1]} from {origin}, architectures {architectures}"
-    summary += ", unoptimised)" if unoptimised == "ON" else ")"
+    summary += ", unoptimised)" if unoptimised else ")"
     return Cuda(True, request == "ON", tuple(definitions), summary)

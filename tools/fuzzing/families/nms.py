@@ -36,7 +36,8 @@ def _limit(symbol: Symbol, name: str, values: Values) -> int:
 
 
 def _steps(symbol: Symbol, values: Mapping[str, Any]) -> int:
-    # Boxes that all are kept and of one class meet each other: 2^16 of them, a hostile number, for minutes.
+    # A box that is kept is compared with all behind it: 2^16 boxes, one of the hostile numbers, take minutes where
+    # sanitizers watch.
     return int(values["num_boxes"]) ** 2
 
 

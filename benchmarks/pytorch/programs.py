@@ -13,17 +13,20 @@ __all__ = ["NAMES", "is_there", "run"]
 
 NAMES = tuple(repeatable.PROGRAMS)
 is_there = repeatable.is_there
+# A step takes some milliseconds on a GPU, mostly the host's, whose times scatter: the median of so many.
+_GPU_STEPS = 30
 
 
 def run(name: str, device: str, runs: int) -> Program:
     """Run a program so often in each way; one that PyTorch's flag refuses is not tried again."""
     result = Program(name)
+    steps = _GPU_STEPS if device == "cuda" else None
     for number in range(runs):
         for way in repeatable.WAYS:
             if way in result.notes:
                 continue
             try:
-                found = repeatable.train(name, device, way)
+                found = repeatable.train(name, device, way, steps)
             except repeatable.RefusedError:
                 result.notes[way] = "raises"
             except repeatable.FailedError as error:

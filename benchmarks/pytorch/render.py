@@ -47,12 +47,20 @@ def documents_part(root: Path) -> str:
     parts = [report.short_origin(result)]
     if result.training:
         parts.append(report.training_table(result))
-    if result.programs:
-        parts.append(report.programs_table(result))
     if result.rows:
         parts += [report.few_rows_table(result), report.summary(result)]
     link = f"From [this file](../{FOLDER}/{path.name}). [All rows](../{PAGE}), compiled too, and the host's costs."
-    return "\n\n".join([*parts, paragraph(link)])
+    return "\n\n".join([*parts, paragraph(link), *_programs_part(root)])
+
+
+def _programs_part(root: Path) -> list[str]:
+    """The small programs on every device on which they were measured, with what the tables mean."""
+    parts = []
+    for path, result in committed(root):
+        if result.programs:
+            measured = f"{report.short_origin(result)} From [this file](../{FOLDER}/{path.name})."
+            parts += [paragraph(measured), report.programs_table(result)]
+    return [*parts, report.PROGRAMS_LEGEND] if parts else []
 
 
 def readme_part(root: Path) -> str:

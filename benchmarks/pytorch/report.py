@@ -274,8 +274,9 @@ TRAINING_LEGEND = paragraph(
 
 PROGRAMS_LEGEND = paragraph(
     """The programs of examples/repeatable_training, which know nothing of pybaracuda: milliseconds of a step, the
-    median over processes of the medians of six steps after four. ≠: the processes did not end with the same weights.
-    raises: the flag refuses an operator. They are small, so that most of a step is the host's work."""
+    median over processes of the medians of their steps after four (26 on a GPU, six on a CPU). ≠: the processes did
+    not end with the same weights. raises: the flag refuses an operator. They are small, so that most of a step is the
+    host's work."""
 )
 
 

@@ -72,11 +72,15 @@ class RefusedError(FailedError):
     """A program that has an operator which PyTorch's deterministic flag refuses."""
 
 
-def train(program: str, device: str, way: str) -> Training:
-    """Run a program in a fresh process in one of WAYS: on PyTorch's kernels alone, with its flag, or on ours."""
+def train(program: str, device: str, way: str, steps: int | None = None) -> Training:
+    """Run a program in a fresh process in one of WAYS: on PyTorch's kernels alone, with its flag, or on ours.
+
+    It takes its own number of steps unless another is given.
+    """
     package = str(Path(_FOUND.origin).parents[1]) if _FOUND is not None and _FOUND.origin else ""
     path = [package, str(_ROOT), os.environ.get("PYTHONPATH", "")]
     module = [f"examples.repeatable_training.{program}", "--device", device]
+    module += [] if steps is None else ["--steps", str(steps)]
     environ = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, path))}
     if way == "flag":
         environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")

@@ -12,24 +12,33 @@ from typing import Any
 
 import torch
 
+# As many steps show that weights repeat.
 _STEPS = 10
 # Steps before a step's time is taken.
 _WARM_UP = 4
 
 
-def device() -> str:
-    """The device that the command line names, and equal seeds on it."""
+def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser()
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--steps", type=int, default=_STEPS, help=f"steps of training (default: {_STEPS})")
+    options = parser.parse_args()
+    if options.steps <= _WARM_UP:
+        parser.error(f"--steps is {options.steps}; wanted more than the {_WARM_UP} that are not timed")
+    return options
+
+
+def device() -> str:
+    """The device that the command line names, and equal seeds on it."""
     torch.manual_seed(0)
-    return str(parser.parse_args().device)
+    return str(_options().device)
 
 
 def train(model: torch.nn.Module, loss: Callable[[], Any]) -> None:
-    """Take ten steps, and print a hash of the weights and how long a step takes after the first few."""
+    """Take the steps that the command line asks for, and print a hash of the weights and how long a step takes after the first few."""
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
     seconds = []
-    for _ in range(_STEPS):
+    for _ in range(_options().steps):
         begin = time.perf_counter()
         optimizer.zero_grad()
         value = loss()

@@ -33,7 +33,7 @@ def example() -> Result:
 def test_a_program_is_run_in_every_way(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[tuple[str, str, str]] = []
 
-    def train(name: str, device: str, way: str) -> object:
+    def train(name: str, device: str, way: str, steps: int | None) -> object:
         asked.append((name, device, way))
         if way == "flag":
             raise repeatable.RefusedError("speech ended with status 1")

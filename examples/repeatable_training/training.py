@@ -35,7 +35,7 @@ def device() -> str:
 
 
 def train(model: torch.nn.Module, loss: Callable[[], Any]) -> None:
-    """Take the steps that the command line asks for, and print a hash of the weights and how long a step takes after the first few."""
+    """Take the steps that the command line asks for, and print a hash of the weights and a step's time."""
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
     seconds = []
     for _ in range(_options().steps):

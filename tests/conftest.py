@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import share
 import skip_policy
 from hypothesis import HealthCheck, settings
 
@@ -49,6 +50,7 @@ def pytest_configure(config: pytest.Config) -> None:
     # JAX would take three quarters of a GPU's memory, in every worker.
     os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
     config.pluginmanager.register(skip_policy.SkipPolicy(), "baracuda-skip-policy")
+    config.pluginmanager.register(share.Share(os.environ[SEED_VARIABLE]), "baracuda-share")
 
 
 def pytest_report_header() -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterator
+from itertools import islice
 from typing import NamedTuple
 
 import numpy as np
@@ -86,10 +87,11 @@ def cases_of(symbol: Symbol) -> list[Case]:
     return [case(symbol, problem) for problem in problems_of(symbol)]
 
 
-def cases() -> Iterator[Case]:
-    """Every case, in the order of the ABI table."""
-    for symbol in symbols():
-        yield from cases_of(symbol)
+def cases(first: int = 0, step: int = 1) -> Iterator[Case]:
+    """Every case, in the order of the ABI table, or every `step`th from the `first` on, whose inputs alone are made."""
+    pairs = ((symbol, problem) for symbol in symbols() for problem in problems_of(symbol))
+    for symbol, problem in islice(pairs, first, None, step):
+        yield case(symbol, problem)
 
 
 def _sampled() -> Iterator[tuple[Symbol, Problem]]:

@@ -7,7 +7,7 @@ A process of its own, because an instruction set and a thread count are chosen o
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 
 from .. import _machine
@@ -32,10 +32,10 @@ def in_plain_memory(backend: str) -> LayOut:
     return lay_out
 
 
-def _run(configuration: Configuration, memory: Callable[[str], LayOut], quick: bool) -> None:
+def _run(configuration: Configuration, memory: Callable[[str], LayOut], chosen: Iterable[cases.Case]) -> None:
     library = Library(configuration.backend)
     lay_out = memory(configuration.backend)
-    for case in cases.sample() if quick else cases.cases():
+    for case in chosen:
         found = hashed(outputs(lay_out(case, library, configuration.layout), configuration))
         print(line(case.name, found), flush=True)
 
@@ -48,15 +48,18 @@ def main(memory: Callable[[str], LayOut] = in_plain_memory) -> int:
     parser.add_argument("--layout", choices=["tight", "loose"], default="tight")
     parser.add_argument("--device", type=int, default=0)
     parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--first", type=int, default=0)
+    parser.add_argument("--step", type=int, default=1)
     options = parser.parse_args()
+    chosen = cases.sample() if options.quick else cases.cases(options.first, options.step)
     configuration = Configuration(
         "this", options.backend, "", caller=options.caller, layout=options.layout, device=options.device
     )
     if options.backend == "cpu":
-        _run(configuration, memory, options.quick)
+        _run(configuration, memory, chosen)
     elif problem := _machine.cuda_problem():
         raise RuntimeError(problem)
     else:
         with _machine.on_device(options.device):
-            _run(configuration, memory, options.quick)
+            _run(configuration, memory, chosen)
     return 0

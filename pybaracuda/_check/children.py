@@ -27,7 +27,10 @@ def _ending(returncode: int, last_case: str, said: str) -> str:
 
 
 def found_in_child(
-    configuration: Configuration, quick: bool = False, module: str = "pybaracuda._check.child"
+    configuration: Configuration,
+    quick: bool = False,
+    module: str = "pybaracuda._check.child",
+    part: tuple[int, int] = (0, 1),
 ) -> Iterator[tuple[str, dict[str, str]]]:
     """Run a configuration in a fresh process that imports what this one does; answer (case, hashes) as they come.
 
@@ -41,6 +44,7 @@ def found_in_child(
     command = [sys.executable, "-c", code, configuration.backend, "--caller", configuration.caller]
     command += ["--layout", configuration.layout, "--device", str(configuration.device)]
     command += ["--quick"] if quick else []
+    command += ["--first", str(part[0]), "--step", str(part[1])]
     if not sys.executable:
         raise ChildError("this program is no Python interpreter that could be started again")
     name = ""
@@ -60,6 +64,8 @@ def found_in_child(
             raise ChildError(_ending(child.returncode, name, errors.read()))
 
 
-def run_in_child(configuration: Configuration, module: str = "pybaracuda._check.child") -> Hashes:
-    """Every case under a configuration, in a fresh process."""
-    return dict(found_in_child(configuration, module=module))
+def run_in_child(
+    configuration: Configuration, module: str = "pybaracuda._check.child", part: tuple[int, int] = (0, 1)
+) -> Hashes:
+    """The cases under a configuration, in a fresh process: all, or from the first of `part` on every so many."""
+    return dict(found_in_child(configuration, module=module, part=part))

@@ -93,9 +93,10 @@ class Lanes {
     if constexpr (Op::kHasIndices) b_.indices[spot.offset] = op_.index_of(found);
   }
 
-  // A tile of one dense row, in which the next element along the scan is kStep away.
+  // A tile of one dense row, in which the next element along the scan is kStep away. Not inlined, as scan_rows: each of
+  // the calls of scan_tile would have a copy that takes seconds to compile.
   template <bool kHasResults, int kStep>
-  void scan_row(int64_t row, int64_t tile, const Carry& carry, C& maximum, State& total) const {
+  [[gnu::noinline]] void scan_row(int64_t row, int64_t tile, const Carry& carry, C& maximum, State& total) const {
     const int64_t first = tile * kTile;
     const int32_t count = static_cast<int32_t>(at_most(kTile, p_.length - first));
     const Spot begin_spot = spot_of(row, first, 0);
@@ -147,7 +148,7 @@ class Lanes {
   // joined to one half for each bit that is set in i, from the lowest on; where the first bit comes that is not, it is
   // the last element of such a half itself.
   template <bool kHasResults>
-  void scan_rows(int64_t lane, int64_t tile, const Carry* carries, C* maxima, State* totals) const {
+  [[gnu::noinline]] void scan_rows(int64_t lane, int64_t tile, const Carry* carries, C* maxima, State* totals) const {
     constexpr int kBits = 7;
     static_assert(1 << kBits == kBlock);
     constexpr int64_t kRows = kLaneRows<Op>;

@@ -18,8 +18,9 @@ inline void join_groups(const Op& op, typename Op::State* states) {
   }
 }
 
+// Not inlined: its loops are unrolled to thousands of instructions, and every kind of row has a call of it.
 template <class Op>
-inline void join_halves(const Op& op, typename Op::State* states) {
+[[gnu::noinline]] void join_halves(const Op& op, typename Op::State* states) {
   join_groups<1>(op, states);
   join_groups<2>(op, states);
   join_groups<4>(op, states);

@@ -3,6 +3,10 @@
 
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
   set(BARACUDA_CPU_ISAS portable avx2 avx512)
+  if(NOT BARACUDA_AVX512)
+    list(REMOVE_ITEM BARACUDA_CPU_ISAS avx512)
+    add_compile_definitions(BARACUDA_WITHOUT_AVX512)
+  endif()
 else()
   set(BARACUDA_CPU_ISAS portable)
 endif()

@@ -20,9 +20,13 @@ CpuIsa detect() {
   __builtin_cpu_init();  // for calls out of other constructors
   const bool has_avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
                         __builtin_cpu_supports("f16c");
+#if !defined(BARACUDA_WITHOUT_AVX512)
   const bool has_avx512 = has_avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                           __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
   if (has_avx512 && !at_most_avx2) return CpuIsa::kAvx512;
+#else
+  (void)at_most_avx2;
+#endif
   if (has_avx2) return CpuIsa::kAvx2;
 #else
   (void)only_portable;

@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 # Compiles the CPU kernel files once per instruction set; run time chooses (native/core/cpu_isa.cc).
 
+if(NOT BARACUDA_AVX512 MATCHES "^(ON|OFF|UNOPTIMISED)$")
+  message(FATAL_ERROR "BARACUDA_AVX512 is '${BARACUDA_AVX512}'; wanted ON, OFF or UNOPTIMISED")
+endif()
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
   set(BARACUDA_CPU_ISAS portable avx2 avx512)
-  if(NOT BARACUDA_AVX512)
+  if(BARACUDA_AVX512 STREQUAL "OFF")
     list(REMOVE_ITEM BARACUDA_CPU_ISAS avx512)
     add_compile_definitions(BARACUDA_WITHOUT_AVX512)
   endif()
@@ -19,7 +22,7 @@ set(BARACUDA_ISA_FLAGS_avx512 -mavx2 -mfma -mf16c -mavx512f -mavx512bw -mavx512d
 # the portable one.
 foreach(isa IN LISTS BARACUDA_CPU_ISAS)
   set(BARACUDA_KERNEL_OPTIMISATION_${isa} -O3)
-  if(BARACUDA_SANITIZE)
+  if(BARACUDA_SANITIZE OR (isa STREQUAL "avx512" AND BARACUDA_AVX512 STREQUAL "UNOPTIMISED"))
     set(BARACUDA_KERNEL_OPTIMISATION_${isa} -O0)
   elseif(isa STREQUAL "portable" AND "avx2" IN_LIST BARACUDA_CPU_ISAS)
     set(BARACUDA_KERNEL_OPTIMISATION_${isa} -O2)
@@ -33,7 +36,8 @@ function(baracuda_add_cpu_kernels target)
     target_include_directories(${objects} PRIVATE include native)
     target_compile_options(${objects} PRIVATE
       ${BARACUDA_CXX_FLAGS} ${BARACUDA_KERNEL_OPTIMISATION_${isa}} ${BARACUDA_ISA_FLAGS_${isa}})
-    if(NOT BARACUDA_SANITIZE)
+    # Code that is not optimised has larger frames than what is shipped.
+    if(NOT BARACUDA_KERNEL_OPTIMISATION_${isa} STREQUAL "-O0")
       target_compile_options(${objects} PRIVATE ${BARACUDA_STACK_FLAGS})
     endif()
     target_compile_definitions(${objects} PRIVATE BARACUDA_CPU_ISA_NAMESPACE=${isa})

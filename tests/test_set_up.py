@@ -54,6 +54,17 @@ def test_cuda_code_that_nobody_runs_need_not_be_optimised(monkeypatch: pytest.Mo
     assert "unoptimised" in choice.summary
 
 
+@pytest.mark.parametrize(("given", "wanted"), [(None, "ON"), ("UNOPTIMISED", "UNOPTIMISED")])
+def test_cpu_code_that_nobody_runs_need_not_be_optimised(
+    monkeypatch: pytest.MonkeyPatch, given: str | None, wanted: str
+) -> None:
+    monkeypatch.delenv("BARACUDA_AVX512", raising=False)
+    if given is not None:
+        monkeypatch.setenv("BARACUDA_AVX512", given)
+    choice = cuda_choice.choose_cuda(ENVIRONMENT, "OFF")
+    assert f"-DBARACUDA_AVX512={wanted}" in native_build._configure_arguments(ENVIRONMENT, Path("/build"), choice, ())
+
+
 @pytest.mark.parametrize(
     ("line", "wanted"),
     [

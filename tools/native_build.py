@@ -53,11 +53,14 @@ def check_compiler() -> None:
 
 
 def _configure_arguments(environment: Environment, folder: Path, cuda: Cuda, definitions: Sequence[str]) -> list[str]:
+    # From the environment, as what is built of CUDA is: README's commands have no options for checks.
+    avx512 = os.environ.get("BARACUDA_AVX512", "ON")
     return [
         environment.program("cmake"),
         *("-S", str(ROOT), "-B", str(folder), "-G", "Ninja"),
         f"-DCMAKE_MAKE_PROGRAM={environment.program('ninja')}",
         "-DCMAKE_BUILD_TYPE=Release",
+        f"-DBARACUDA_AVX512={avx512}",
         *cuda.definitions,
         *definitions,
     ]

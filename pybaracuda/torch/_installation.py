@@ -18,7 +18,7 @@ from . import _diversions, _native
 from ._compile import route_compiler
 from ._deterministic import Deterministic
 from ._imports import forget_import, when_imported
-from ._route import KEYS, ROUTES, Route
+from ._route import KEYS, ROUTES, RefusedError, Route
 
 __all__ = ["Installation", "Line", "install", "lines", "uninstall"]
 
@@ -115,17 +115,20 @@ class _Override:
         def kernel(keys: Any, *args: Any, **kwargs: Any) -> Any:
             if not self._holders:
                 return self._call_original(keys, args, kwargs)
-            reason = refusal(*args, **kwargs)
-            if reason:
-                count.fallbacks[reason] += 1
-                return self._call_original(keys, args, kwargs)
+            reason, answer = refusal(*args, **kwargs), None
             try:
-                answer = run(*args, **kwargs)
+                if not reason:
+                    answer = run(*args, **kwargs)
+            except RefusedError as refused:
+                reason = str(refused)
             except BaracudaError as error:
                 raise RuntimeError(
                     f"pybaracuda could not do {route.operator}: {error}. "
                     f'pybaracuda.torch.install(exclude=["{route.group}"]) leaves this operator to PyTorch.'
                 ) from error
+            if reason:
+                count.fallbacks[reason] += 1
+                return self._call_original(keys, args, kwargs)
             count.ours += 1
             if self._native is not None:
                 self._native.hand_over()

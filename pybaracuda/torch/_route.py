@@ -21,6 +21,7 @@ __all__ = [
     "ROUTES",
     "SIXTEEN_BITS",
     "SLOWER",
+    "RefusedError",
     "Route",
     "of_floats",
     "route",
@@ -50,6 +51,10 @@ ROUTES: dict[str, Route] = {}
 _FLOATS = frozenset((torch.float32, torch.float64, torch.float16, torch.bfloat16))
 
 
+class RefusedError(Exception):
+    """A run found out on its way, and before it wrote anything, that the call is PyTorch's; the text says why."""
+
+
 @dataclass(frozen=True)
 class Route:
     """How one operator of PyTorch comes to a kernel of ours.
@@ -64,7 +69,8 @@ class Route:
         Takes the operator's arguments and says why a call goes to PyTorch's kernel; "" if ours takes it. It looks at
         shapes, dtypes and strides, and at values only where a tensor has memory, so that a compiler can ask, too.
     run : callable
-        Takes the same arguments and answers as the operator does.
+        Takes the same arguments and answers as the operator does; or raises RefusedError, where what refuses a call is
+        in its tensors and nobody is to look twice.
     conditions : str
         The calls that ours takes, for a reader.
     devices : sequence of str

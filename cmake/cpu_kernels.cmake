@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # Compiles the CPU kernel files once per instruction set; run time chooses (native/core/cpu_isa.cc).
 
-if(NOT BARACUDA_AVX512 MATCHES "^(ON|OFF|UNOPTIMISED)$")
-  message(FATAL_ERROR "BARACUDA_AVX512 is '${BARACUDA_AVX512}'; wanted ON, OFF or UNOPTIMISED")
+if(NOT BARACUDA_AVX512 MATCHES "^(ON|OFF|QUICK)$")
+  message(FATAL_ERROR "BARACUDA_AVX512 is '${BARACUDA_AVX512}'; wanted ON, OFF or QUICK")
 endif()
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
   set(BARACUDA_CPU_ISAS portable avx2 avx512)
@@ -22,8 +22,11 @@ set(BARACUDA_ISA_FLAGS_avx512 -mavx2 -mfma -mf16c -mavx512f -mavx512bw -mavx512d
 # the portable one.
 foreach(isa IN LISTS BARACUDA_CPU_ISAS)
   set(BARACUDA_KERNEL_OPTIMISATION_${isa} -O3)
-  if(BARACUDA_SANITIZE OR (isa STREQUAL "avx512" AND BARACUDA_AVX512 STREQUAL "UNOPTIMISED"))
+  if(BARACUDA_SANITIZE)
     set(BARACUDA_KERNEL_OPTIMISATION_${isa} -O0)
+  elseif(isa STREQUAL "avx512" AND BARACUDA_AVX512 STREQUAL "QUICK")
+    # The least that leaves no function out of line which another instruction set's code could call.
+    set(BARACUDA_KERNEL_OPTIMISATION_${isa} -O1)
   elseif(isa STREQUAL "portable" AND "avx2" IN_LIST BARACUDA_CPU_ISAS)
     set(BARACUDA_KERNEL_OPTIMISATION_${isa} -O2)
   endif()
@@ -36,8 +39,7 @@ function(baracuda_add_cpu_kernels target)
     target_include_directories(${objects} PRIVATE include native)
     target_compile_options(${objects} PRIVATE
       ${BARACUDA_CXX_FLAGS} ${BARACUDA_KERNEL_OPTIMISATION_${isa}} ${BARACUDA_ISA_FLAGS_${isa}})
-    # Code that is not optimised has larger frames than what is shipped.
-    if(NOT BARACUDA_KERNEL_OPTIMISATION_${isa} STREQUAL "-O0")
+    if(NOT BARACUDA_SANITIZE)
       target_compile_options(${objects} PRIVATE ${BARACUDA_STACK_FLAGS})
     endif()
     target_compile_definitions(${objects} PRIVATE BARACUDA_CPU_ISA_NAMESPACE=${isa})

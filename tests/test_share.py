@@ -17,6 +17,12 @@ SOME = [f"test_b.py::test_many[{number}]" for number in range(15)]
 NAMES = [*MANY, *FEW, "test_a.py::test_one", *SOME]
 
 
+@pytest.fixture(autouse=True)
+def without_a_share(monkeypatch: pytest.MonkeyPatch) -> None:
+    for variable in (share.VARIABLE, share.BITS_VARIABLE):
+        monkeypatch.delenv(variable, raising=False)
+
+
 def count(taken: set[int], names: list[str]) -> int:
     return sum(NAMES[at] in names for at in taken)
 
@@ -40,12 +46,6 @@ def test_others_in_every_run_and_the_same_in_every_process() -> None:
     assert seen == set(range(len(NAMES)))
 
 
-@pytest.fixture(autouse=True)
-def without_a_share(monkeypatch: pytest.MonkeyPatch) -> None:
-    for variable in (share.VARIABLE, share.BITS_VARIABLE):
-        monkeypatch.delenv(variable, raising=False)
-
-
 @pytest.mark.parametrize("given", ["0", "-1", "half", ""])
 def test_what_is_no_share_is_refused(given: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(share.VARIABLE, given)
@@ -60,16 +60,8 @@ def test_a_part_of_the_committed_bits(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_pytest_counts_what_was_left_out() -> None:
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-q",
-        "-p",
-        "no:cacheprovider",
-        "tests/test_max_unpool.py",
-        "--collect-only",
-    ]
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
+    command += ["--collect-only", "tests/test_max_unpool.py"]
     root = Path(__file__).parents[1]
     found = {}
     for one_in in ("1", "4"):

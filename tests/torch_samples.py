@@ -94,6 +94,8 @@ TAKEN = {
 OTHER_PLACES = frozenset({"kthvalue", "median", "nanmedian", "mode"})
 # Calls that PyTorch refuses on CUDA and ours can do, by a part of the refusal: the answer is that of PyTorch's CPU.
 ANSWERED = {"median": ("cannot have more than 25 dimensions",)}
+# What PyTorch has no kernel for, though it lists the dtype: the gradient of a bag's weights.
+LACKING = frozenset({("nn.functional.embedding_bag", torch.bfloat16, "cuda")})
 # Their results are sums of terms of both signs, which may cancel.
 CANCELLING = frozenset({"nn.functional.nll_loss"})
 DTYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int32, torch.int64)

@@ -7,6 +7,7 @@ import argparse
 import hashlib
 import time
 from collections.abc import Callable
+from functools import cache
 from statistics import median
 from typing import Any
 
@@ -18,6 +19,7 @@ _STEPS = 10
 _WARM_UP = 4
 
 
+@cache
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser()
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cuda" if torch.cuda.is_available() else "cpu")

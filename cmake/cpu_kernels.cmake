@@ -1,21 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
 # Compiles the CPU kernel files once per instruction set; run time chooses (native/core/cpu_isa.cc).
 
-if(NOT BARACUDA_AVX512 MATCHES "^(ON|OFF|QUICK)$")
-  message(FATAL_ERROR "BARACUDA_AVX512 is '${BARACUDA_AVX512}'; wanted ON, OFF or QUICK")
+if(NOT BARACUDA_AVX512 MATCHES "^(ON|QUICK)$")
+  message(FATAL_ERROR "BARACUDA_AVX512 is '${BARACUDA_AVX512}'; wanted ON or QUICK")
 endif()
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
   set(BARACUDA_CPU_ISAS portable avx2 avx512)
-  if(BARACUDA_AVX512 STREQUAL "OFF")
-    list(REMOVE_ITEM BARACUDA_CPU_ISAS avx512)
-    add_compile_definitions(BARACUDA_WITHOUT_AVX512)
-  endif()
 else()
   set(BARACUDA_CPU_ISAS portable)
 endif()
 set(BARACUDA_ISA_FLAGS_portable)
 set(BARACUDA_ISA_FLAGS_avx2 -mavx2 -mfma -mf16c)
 set(BARACUDA_ISA_FLAGS_avx512 -mavx2 -mfma -mf16c -mavx512f -mavx512bw -mavx512dq -mavx512vl -mprefer-vector-width=512)
+if(BARACUDA_ONE_ISA)
+  if(NOT BARACUDA_ONE_ISA IN_LIST BARACUDA_CPU_ISAS)
+    message(FATAL_ERROR "BARACUDA_ONE_ISA is '${BARACUDA_ONE_ISA}'; wanted one of ${BARACUDA_CPU_ISAS}")
+  endif()
+  # They take the portable ones' place, which the library runs without asking what the processor can.
+  set(BARACUDA_ISA_FLAGS_portable ${BARACUDA_ISA_FLAGS_${BARACUDA_ONE_ISA}})
+  set(BARACUDA_CPU_ISAS portable)
+  add_compile_definitions(BARACUDA_ONE_ISA)
+endif()
 
 # Optimised code with a sanitizer's checks takes minutes a file to compile, and the checks find no more in it. Where
 # there is better code for nearly every processor, half of the time to compile and half of the size are worth more in

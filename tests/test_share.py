@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 import share
 
+from pybaracuda._check.runs import cpu_configurations
+
 MANY = [f"test_a.py::test_many[{number}]" for number in range(100)]
 FEW = [f"test_a.py::test_few[{number}]" for number in range(share.FEW)]
 SOME = [f"test_b.py::test_many[{number}]" for number in range(15)]
@@ -59,14 +61,24 @@ def test_a_part_of_the_committed_bits(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [share.part_of_bits(seed) for seed in (9, 10, 11)] == [(0, 3), (1, 3), (2, 3)]
 
 
-def test_pytest_counts_what_was_left_out() -> None:
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
-    command += ["--collect-only", "tests/test_max_unpool.py"]
+def collected(file: str, one_in: int) -> str:
+    """What pytest says of a file of which it takes one case in so many."""
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--collect-only", f"tests/{file}"]
+    environ = {**os.environ, share.VARIABLE: str(one_in)}
     root = Path(__file__).parents[1]
+    return subprocess.run(command, cwd=root, env=environ, capture_output=True, text=True, check=True).stdout
+
+
+def test_every_configuration_of_the_library_is_run() -> None:
+    said = collected("test_bits.py", 1000)
+    for configuration in cpu_configurations():
+        assert f"committed_bits[{configuration.name}]" in said
+
+
+def test_pytest_counts_what_was_left_out() -> None:
     found = {}
-    for one_in in ("1", "4"):
-        environ = {**os.environ, share.VARIABLE: one_in}
-        done = subprocess.run(command, cwd=root, env=environ, capture_output=True, text=True, check=True)
-        found[one_in] = sum("::test_" in line for line in done.stdout.splitlines())
-        assert ("deselected" in done.stdout) == (one_in == "4")
-    assert 0 < found["4"] < found["1"]
+    for one_in in (1, 4):
+        said = collected("test_max_unpool.py", one_in)
+        found[one_in] = sum("::test_" in line for line in said.splitlines())
+        assert ("deselected" in said) == (one_in == 4)
+    assert 0 < found[4] < found[1]

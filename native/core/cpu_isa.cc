@@ -11,29 +11,24 @@
 namespace baracuda {
 namespace {
 
+#if defined(__x86_64__) && !defined(BARACUDA_ONE_ISA)
 CpuIsa detect() {
   const char* wanted = std::getenv("BARACUDA_CPU_ISA");
   const bool only_portable = wanted != nullptr && std::strcmp(wanted, "portable") == 0;
   const bool at_most_avx2 = wanted != nullptr && std::strcmp(wanted, "avx2") == 0;
-#if defined(__x86_64__)
   if (only_portable) return CpuIsa::kPortable;
   __builtin_cpu_init();  // for calls out of other constructors
   const bool has_avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
                         __builtin_cpu_supports("f16c");
-#if !defined(BARACUDA_WITHOUT_AVX512)
   const bool has_avx512 = has_avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                           __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
   if (has_avx512 && !at_most_avx2) return CpuIsa::kAvx512;
-#else
-  (void)at_most_avx2;
-#endif
   if (has_avx2) return CpuIsa::kAvx2;
-#else
-  (void)only_portable;
-  (void)at_most_avx2;
-#endif
   return CpuIsa::kPortable;
 }
+#else
+CpuIsa detect() { return CpuIsa::kPortable; }
+#endif
 
 constexpr int kUndecided = -1;
 

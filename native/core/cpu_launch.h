@@ -54,23 +54,15 @@ Status launch_until_interrupted(Status (*launch)(const Problem&, const Buffers&,
   }                                                                                    \
   }
 
-// A library without AVX-512 never chooses it, and needs no entries of it.
-#if defined(BARACUDA_WITHOUT_AVX512)
-#define BARACUDA_DECLARE_AVX512_LAUNCH(PROBLEM, ...) namespace avx512 = avx2;
-#else
-#define BARACUDA_DECLARE_AVX512_LAUNCH(PROBLEM, ...)        \
-  namespace avx512 {                                        \
-  Status launch(const PROBLEM&, const __VA_ARGS__&, void*); \
-  }
-#endif
-
-#if defined(BARACUDA_CPU_ISA_IS_PORTABLE) && defined(__x86_64__)
+#if defined(BARACUDA_CPU_ISA_IS_PORTABLE) && defined(__x86_64__) && !defined(BARACUDA_ONE_ISA)
 #define BARACUDA_PROVIDE_LAUNCH(PROBLEM, ...)                                                                 \
   BARACUDA_STAMP_ISA_LAUNCH(PROBLEM, __VA_ARGS__)                                                             \
   namespace avx2 {                                                                                            \
   Status launch(const PROBLEM&, const __VA_ARGS__&, void*);                                                   \
   }                                                                                                           \
-  BARACUDA_DECLARE_AVX512_LAUNCH(PROBLEM, __VA_ARGS__)                                                        \
+  namespace avx512 {                                                                                          \
+  Status launch(const PROBLEM&, const __VA_ARGS__&, void*);                                                   \
+  }                                                                                                           \
   template <>                                                                                                 \
   Status launch<__VA_ARGS__>(const PROBLEM& problem, const __VA_ARGS__& buffers, void* workspace, Stream) {   \
     using Function = Status(const PROBLEM&, const __VA_ARGS__&, void*);                                       \

@@ -39,6 +39,8 @@ class BincountDescriptor(IndexedDescriptor):
         Dtype of weights and sums.
     index_element : {"i32", "i64"}
         Dtype of the entries.
+    wants_extent : int
+        1: how many bins the entries name is answered, too; 0: it is not.
 
     Raises
     ------
@@ -50,12 +52,18 @@ class BincountDescriptor(IndexedDescriptor):
     num_bins: int
     element: str = "f32"
     index_element: str = "i64"
+    wants_extent: int = 0
 
     operator: ClassVar[str] = "bincount"
 
+    @property
+    def absent_tensors(self) -> frozenset[str]:
+        """The extent, where nobody wants it."""
+        return frozenset() if self.wants_extent else frozenset({"extent"})
+
 
 class BincountPlan(Plan):
-    """Tensors ``input`` [n], ``weights`` [n], ``output`` [num_bins]."""
+    """Tensors ``input`` [n], ``weights`` [n], ``output`` [num_bins] and, where it is wanted, ``extent`` [1]."""
 
     __slots__ = ()
     descriptor_type = BincountDescriptor
@@ -107,7 +115,7 @@ Given = tuple[tuple[int, ...], str]
 
 
 @lru_cache(maxsize=MOST_COMBINATIONS)
-def prepare(device: int, entries: Given, weights: Given, num_bins: int) -> Prepared:
+def prepare(device: int, entries: Given, weights: Given, num_bins: int, wants_extent: bool = False) -> Prepared:
     """Prepare a call, of many bins as a sum of segments of one column, whose operands stand the other way."""
     _call.element_of("input", entries[1], tuple(INDEX_CASTS))
     element = _call.element_of("weights", weights[1], _ELEMENTS)
@@ -116,6 +124,8 @@ def prepare(device: int, entries: Given, weights: Given, num_bins: int) -> Prepa
     _call.check_shape("weights", weights[0], entries[0])
     if not 0 <= num_bins <= _MOST_SEGMENTS:
         raise InvalidProblemError(f"num_bins is {shown(num_bins)}; wanted 0..{_MOST_SEGMENTS}")
+    if wants_extent and (len(entries[0]) > 1 or not is_few(num_bins)):
+        raise InvalidProblemError(f"return_extent: wanted one row of entries and num_bins in 0..{MOST_BINS}")
     cast = INDEX_CASTS[entries[1]]
     index, (*axes, n) = cast or entries[1], entries[0]
     outputs = [Output((*axes, num_bins), element, element)]
@@ -124,7 +134,8 @@ def prepare(device: int, entries: Given, weights: Given, num_bins: int) -> Prepa
         if axes:
             descriptor = BincountRowsDescriptor(prod(axes), n, num_bins, element, index)
         else:
-            descriptor = BincountDescriptor(n, num_bins, element, index)
+            descriptor = BincountDescriptor(n, num_bins, element, index, int(wants_extent))
+            outputs += [Output((1,), "i64", "i64")] if wants_extent else []
         return Prepared(_call.kernel_for(descriptor, device), outputs, casts=(cast, None))
     if axes:
         raise InvalidProblemError(f"num_bins is {num_bins}; wanted 0..{MOST_BINS} for several rows of entries")
@@ -137,7 +148,9 @@ def is_few(num_bins: int) -> bool:
     return num_bins <= MOST_BINS
 
 
-def bincount(input: Any, weights: Any, num_bins: int, *, out: Any = None, stream: Any = None) -> Any:
+def bincount(
+    input: Any, weights: Any, num_bins: int, *, return_extent: bool = False, out: Any = None, stream: Any = None
+) -> Any:
     """Add weights by bin, as ``torch.bincount`` does with weights.
 
     Parameters
@@ -148,15 +161,20 @@ def bincount(input: Any, weights: Any, num_bins: int, *, out: Any = None, stream
         What each entry adds, in float32, float64, float16, bfloat16, int32 or int64.
     num_bins : int
         How many bins there are; where `input` has more than one axis, at most 4096.
+    return_extent : bool
+        Whether to answer also how many bins the entries name; of one axis and at most 4096 bins.
     out : array, optional
-        Dense array that receives the sums; fully overwritten. Not for JAX.
+        Dense array that receives the sums, with `return_extent` a tuple of two; fully overwritten. Not for JAX.
     stream : int or object with ``__cuda_stream__``, optional
         CUDA only; None means the current stream of the input's framework.
 
     Returns
     -------
-    array, [..., num_bins]
+    output : array, [..., num_bins]
         What each row of entries adds up to. Of the input's kind and device and the weights' dtype; `out` if given.
+    extent : array, [1]
+        With `return_extent`, in int64: one more than the largest entry, 0 without entries, -1 if one is negative. Where
+        it is at most `num_bins` no entry was dropped.
 
     Raises
     ------
@@ -165,7 +183,7 @@ def bincount(input: Any, weights: Any, num_bins: int, *, out: Any = None, stream
     ValueError
         If shapes do not fit, or `out` cannot be written.
     InvalidProblemError
-        If `num_bins` is negative or more than there may be.
+        If `num_bins` is negative or more than there may be, or `return_extent` is asked of several rows.
 
     Notes
     -----
@@ -180,7 +198,13 @@ def bincount(input: Any, weights: Any, num_bins: int, *, out: Any = None, stream
     """
     entries = read("input", input, stream)
     added = read("weights", weights, stream, entries)
-    count = _call.whole("num_bins", num_bins)
-    prepared = prepare(entries.device, (entries.shape, entries.dtype), (added.shape, added.dtype), count)
+    count, wants_extent = _call.whole("num_bins", num_bins), _call.flag("return_extent", return_extent)
+    given = (entries.shape, entries.dtype), (added.shape, added.dtype)
+    prepared = prepare(entries.device, *given, count, wants_extent)
     operands = (entries, added) if is_few(count) else (added, entries)
-    return prepared.launch(operands, (out,), stream)[0]
+    if not wants_extent:
+        return prepared.launch(operands, (out,), stream)[0]
+    outs = (None, None) if out is None else out
+    if not isinstance(outs, tuple | list) or len(outs) != 2:
+        raise TypeError("out: wanted (output, extent)")
+    return tuple(prepared.launch(operands, outs, stream))

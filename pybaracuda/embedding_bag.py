@@ -93,31 +93,39 @@ class EmbeddingBagDescriptor(EmbeddingBagMaxDescriptor):
         1: sums are divided by how many rows take part; 0: they are not.
     has_per_sample_weights : int
         1 if positions have weights, else 0.
+    wants_bags : int
+        1: each position's bag and each bag's size are answered, too; 0: they are not.
     """
 
     mean: int = 0
     has_per_sample_weights: int = 0
+    wants_bags: int = 1
 
     operator: ClassVar[str] = "embedding_bag"
 
     @property
     def absent_tensors(self) -> frozenset[str]:
-        """The weights, where there are none."""
-        return frozenset() if self.has_per_sample_weights else frozenset({"per_sample_weights"})
+        """The weights, where there are none, and what says where bags are, where nobody wants it."""
+        weights = () if self.has_per_sample_weights else ("per_sample_weights",)
+        return frozenset(weights if self.wants_bags else (*weights, "bag_ids", "bag_sizes"))
 
 
 @dataclass(frozen=True, slots=True)
-class EmbeddingBagBackwardDescriptor(EmbeddingBagDescriptor):
+class EmbeddingBagBackwardDescriptor(EmbeddingBagMaxDescriptor):
     """The gradient of sums or means with respect to the table.
 
-    The other fields are those of :class:`EmbeddingBagDescriptor`.
+    The other fields are those of :class:`EmbeddingBagMaxDescriptor`.
 
     Parameters
     ----------
+    mean, has_per_sample_weights : int
+        Those of the forward call.
     scale_grad_by_freq : int
         1: each row's gradient is divided by how many positions name it.
     """
 
+    mean: int = 0
+    has_per_sample_weights: int = 0
     scale_grad_by_freq: int = 0
 
     operator: ClassVar[str] = "embedding_bag_backward"
@@ -132,7 +140,8 @@ class EmbeddingBagBackwardDescriptor(EmbeddingBagDescriptor):
 class EmbeddingBagPlan(Plan):
     """Tensors ``weight``, ``indices`` and ``offsets``, ``per_sample_weights`` [1, num_indices], and three outputs.
 
-    ``output`` [num_bags, embedding_dim], ``bag_ids`` [num_indices] and ``bag_sizes`` [num_bags].
+    ``output`` [num_bags, embedding_dim] and, where they are wanted, ``bag_ids`` [1, num_indices] and ``bag_sizes`` [1,
+    num_bags].
     """
 
     __slots__ = ()
@@ -143,7 +152,8 @@ class EmbeddingBagPlan(Plan):
 class EmbeddingBagMaxPlan(Plan):
     """Tensors ``weight``, ``indices`` and ``offsets``, and four outputs.
 
-    Those of :class:`EmbeddingBagPlan` and ``arg`` [num_bags, embedding_dim], which has rows of the table.
+    ``output`` [num_bags, embedding_dim], ``bag_ids`` [num_indices], ``bag_sizes`` [num_bags] and ``arg`` [num_bags,
+    embedding_dim], which has rows of the table.
     """
 
     __slots__ = ()
@@ -248,14 +258,15 @@ def prepare(
         "padding_idx": padding_of(padding_idx, weight[0][0]), "element": element, "index_element": index,
     }  # fmt: skip
     outputs = [Output((bags, columns), element, element)]
-    outputs += [Output(shape, index, index, wanted=all_wanted) for shape in ((count,), (bags,))]
+    of_bags = [Output(shape, index, index, wanted=all_wanted) for shape in ((count,), (bags,))]
     descriptor: Descriptor
     if mode == "max":
         descriptor = EmbeddingBagMaxDescriptor(**fields)
-        outputs.append(Output((bags, columns), index, index, wanted=all_wanted))
+        outputs += [*of_bags, Output((bags, columns), index, index, wanted=all_wanted)]
     else:
-        flags = int(mode == "mean"), int(per_sample_weights is not None)
-        descriptor = EmbeddingBagDescriptor(**fields, mean=flags[0], has_per_sample_weights=flags[1])
+        fields["mean"], fields["has_per_sample_weights"] = int(mode == "mean"), int(per_sample_weights is not None)
+        descriptor = EmbeddingBagDescriptor(**fields, wants_bags=int(all_wanted))
+        outputs += of_bags if all_wanted else []
     more: list[str | None] = [] if per_sample_weights is None else [None]
     return Prepared(_call.kernel_for(descriptor, device), outputs, casts=(None, *casts, *more))
 
@@ -412,7 +423,7 @@ def embedding_bag(
         everything,
     )
     if not everything:
-        return prepared.launch(tuple(operands), (out, *(None,) * (len(names) - 1)), stream)[0]
+        return prepared.launch(tuple(operands), (out, *(None,) * (len(prepared.outputs) - 1)), stream)[0]
     outs = (None,) * len(names) if out is None else out
     if not isinstance(outs, tuple | list) or len(outs) != len(names):
         raise TypeError(f"out: wanted ({', '.join(names)})")

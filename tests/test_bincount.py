@@ -154,6 +154,35 @@ def test_no_rows_and_empty_rows(place: Place, dtype: np.dtype[Any]) -> None:
     assert_same_bits(counted_rows(3, 0, 4), np.zeros((3, 4), dtype))
 
 
+@pytest.mark.parametrize("index", [np.int32, np.int64])
+@pytest.mark.parametrize("n", [0, 1, 31, 33, BLOCK, BLOCK + 1, GROUP + 7])
+@pytest.mark.parametrize("which", ["all inside", "beyond the bins", "the largest", "negative", "the least"])
+def test_extent(place: Place, which: str, n: int, index: Any, rng: np.random.Generator) -> None:
+    entries, limits = rng.integers(0, 40, n).astype(index), np.iinfo(index)
+    odd = {"beyond the bins": 5000, "the largest": limits.max, "negative": -1, "the least": limits.min}
+    if n and which in odd:
+        entries[rng.integers(n)] = odd[which]
+    weights = normal(rng, (n,), np.float32)
+
+    def run(entries: Any, weights: Any, **options: Any) -> Any:
+        return pybaracuda.bincount(entries, weights, 50, return_extent=True, **options)
+
+    found, extent = place.run(run, entries, weights, outputs=[((50,), weights.dtype), ((1,), np.dtype(np.int64))])
+    assert_same_bits(found, counted(place, entries, weights, 50))
+    assert extent.tolist() == [oracle.extent(entries)]
+
+
+def test_extent_of_no_bins(place: Place) -> None:
+    def run(entries: Any, weights: Any, **options: Any) -> Any:
+        return pybaracuda.bincount(entries, weights, 0, return_extent=True, **options)
+
+    entries = np.arange(5000) % 77
+    weights = np.ones(5000, np.float32)
+    found, extent = place.run(run, entries, weights, outputs=[((0,), weights.dtype), ((1,), np.dtype(np.int64))])
+    assert found.shape == (0,)
+    assert extent.tolist() == [77]
+
+
 def test_nothing_is_zero(place: Place, dtype: np.dtype[Any]) -> None:
     none, no_weights = np.zeros(0, np.int64), np.zeros(0, dtype)
     assert_same_bits(counted(place, none, no_weights, 5), np.zeros(5, dtype))

@@ -80,13 +80,17 @@ def answers(place: Place, case: BagCase, gradient: Array) -> Answers:
     if case.mode == "max":
         outputs.append(((bags, columns), index))
     weights = [] if case.weights is None else [case.weights]
-    found = place.run(
-        lambda i, w, o, *s, **k: p.embedding_bag(
-            i, w, o, case.mode, *s, padding_idx=case.padding_idx, return_bags=True, **k
-        ),
-        case.indices, case.weight, case.offsets, *weights, outputs=outputs,
-    )  # fmt: skip
-    output, ids, sizes, *arg = found
+    operands = (case.indices, case.weight, case.offsets, *weights)
+
+    def forward(i: Any, w: Any, o: Any, *s: Any, **options: Any) -> Any:
+        return p.embedding_bag(i, w, o, case.mode, *s, padding_idx=case.padding_idx, **options)
+
+    def with_bags(*given: Any, **options: Any) -> Any:
+        return forward(*given, return_bags=True, **options)
+
+    output, ids, sizes, *arg = place.run(with_bags, *operands, outputs=outputs)
+    # Who does not ask which bags there are gets the same.
+    assert_same_bits(place.run(forward, *operands, outputs=outputs[:1])[0], output)
     more = {"sum": [], "mean": [sizes], "max": arg}[case.mode]
     names = [*{"sum": [], "mean": ["bag_sizes"], "max": ["arg"]}[case.mode], *["per_sample_weights"] * len(weights)]
 

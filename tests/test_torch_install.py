@@ -213,6 +213,18 @@ def test_bincount_with_weights(minlength: int, dtype: Any, device: str, rng: np.
     assert torch.equal(found.cpu(), wanted)
 
 
+def test_bincount_of_more_or_fewer_bins_than_the_last_time(device: str, rng: np.random.Generator) -> None:
+    weights = torch.from_numpy(rng.integers(-9, 9, 500)).to(device, torch.float32)
+    with pybaracuda.torch.install():
+        for bins in (9, 300, 10, 5000, 5000, 40, 4096, 256, 257):
+            ids = torch.from_numpy(rng.integers(0, bins, 500)).to(device)
+            ids[17] = bins - 1
+            found = torch.bincount(ids, weights)
+            assert torch.equal(found.cpu(), torch.bincount(ids.cpu(), weights.cpu()))
+            assert found.is_contiguous()
+            assert not found._is_view()
+
+
 def test_bincount_of_a_negative_entry_is_pytorchs(device: str) -> None:
     ids = torch.tensor([3, -1, 2], device=device)
     weights = torch.ones(3, device=device)

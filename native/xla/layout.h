@@ -37,7 +37,7 @@ struct Extent {
 struct Tensor {
   int16_t at;
   bool is_output;
-  int8_t element;  // 0, 1 or 2: the symbol's; 3: int32; 4: uint8
+  int8_t element;  // 0, 1 or 2: the symbol's; 3: int32; 4: uint8; 5: int64
   int8_t strides;  // the number of the host array that has them, or -1
   int8_t rank;
   Extent extents[6];

@@ -19,6 +19,7 @@ from .record import (
     Arrays,
     Baseline,
     Call,
+    Empty,
     Integers,
     PlanCase,
     Record,
@@ -33,8 +34,8 @@ from .record import (
 _BLOCK, _GROUP, _MOST_BINS = 4096, 64 * 4096, 4096
 
 _BASELINE = Baseline(
-    values={"n": 7, "num_bins": 5},
-    empties=zero("n", "num_bins"),
+    values={"n": 7, "num_bins": 5, "wants_extent": 1},
+    empties=(*zero("n"), Empty("num_bins-0", {"num_bins": 0, "wants_extent": 0})),
     overflows=({"n": INT64_MAX}, {"n": 2**61}),
     larger={"n": _GROUP + _BLOCK + 33, "num_bins": 70},
     more_scratch_than_memory={"n": 2**55, "num_bins": _MOST_BINS},
@@ -52,8 +53,9 @@ _OF_ROWS = Baseline(
 
 def draw_sizes(rng: np.random.Generator, symbol: Symbol) -> Values:
     """A problem of any order of magnitude."""
-    values = {"n": size_between(rng, 1, 10**8), "num_bins": size_between(rng, 1, _MOST_BINS)}
-    return values if symbol.operator == "bincount" else {"rows": size_between(rng, 1, 10**4), **values}
+    values: Values = {"n": size_between(rng, 1, 10**8), "num_bins": size_between(rng, 1, _MOST_BINS)}
+    of_rows = {"rows": size_between(rng, 1, 10**4)}
+    return {**values, **({"wants_extent": 1} if symbol.operator.name == "bincount" else of_rows)}
 
 
 def scratch_bounds(symbol: Symbol, backend: str, values: Mapping[str, Any]) -> tuple[int, int]:
@@ -72,6 +74,7 @@ def calls(dtype: Any) -> dict[str, Call]:
     arrays = {"input": entries, "weights": numbers((24,), dtype)}
     return {
         "bincount": Call(pybaracuda.bincount, arrays, {"num_bins": 5}),
+        "bincount_with_extent": Call(pybaracuda.bincount, arrays, {"num_bins": 5, "return_extent": True}, 2),
         "bincount_of_rows": Call(pybaracuda.bincount, {k: v.reshape(4, 6) for k, v in arrays.items()}, {"num_bins": 5}),
         "bincount_of_many": Call(pybaracuda.bincount, arrays, {"num_bins": _MOST_BINS + 1}),
     }
@@ -81,8 +84,9 @@ def plans(element: str) -> dict[str, PlanCase]:
     """Of one row and of several."""
     return {
         "bincount": PlanCase(
-            pybaracuda.BincountPlan, pybaracuda.BincountDescriptor(24, 5, element, "i64"), "bincount",
-            ("input", "weights"), ("output",), ("n", "num_bins", "element", "index_element"), "i64",
+            pybaracuda.BincountPlan, pybaracuda.BincountDescriptor(24, 5, element, "i64", 1), "bincount_with_extent",
+            ("input", "weights"), ("output", "extent"),
+            ("n", "num_bins", "element", "index_element", "wants_extent"), "i64",
         ),
         "bincount_rows": PlanCase(
             pybaracuda.BincountRowsPlan, pybaracuda.BincountRowsDescriptor(4, 6, 5, element, "i64"), "bincount_of_rows",
@@ -100,6 +104,8 @@ def check(a: Arrays) -> None:
             assert_same_bits(output, definitions.bincount_of_integers(entries, weights, bins))
         else:
             assert_within(output, definitions.bincount(entries, weights, bins))
+    if a.values.get("wants_extent"):
+        assert a.extent.tolist() == [definitions.extent(a.input)]
 
 
 def bad_arrays(calls: Mapping[str, Call]) -> Iterator[Refusal]:
@@ -126,7 +132,7 @@ RECORD = Record(
     baselines={"bincount": _BASELINE, "bincount_rows": _OF_ROWS},
     checks={"bincount": check, "bincount_rows": check},
     scratch=Scratch(draw_sizes, scratch_bounds),
-    functions={"bincount": "input weights num_bins"},
+    functions={"bincount": "input weights num_bins return_extent"},
     calls=calls,
     plans=plans,
     bad_arrays=bad_arrays,
@@ -134,11 +140,15 @@ RECORD = Record(
         ("bincount", "num_bins", -1, INVALID, "num_bins is -1; wanted 0..2147483647"),
         ("bincount", "num_bins", 2.0, TypeError, "num_bins: wanted an int"),
         ("bincount_of_rows", "num_bins", _MOST_BINS + 1, INVALID, "num_bins is 4097; wanted 0..4096 for several rows"),
+        ("bincount", "return_extent", 1, TypeError, "return_extent: wanted a bool"),
+        ("bincount_of_rows", "return_extent", True, INVALID, "return_extent: wanted one row of entries"),
+        ("bincount_of_many", "return_extent", True, INVALID, "return_extent: wanted one row of entries"),
         ("bincount_of_many", "num_bins", 2**31, INVALID, "num_bins is 2147483648; wanted"),
     ),
     bad_descriptors=((lambda: DESCRIPTOR(1.0, 2), TypeError, "n: wanted int"),),
     bad_problems=(
         (DESCRIPTOR(-1, 2), INVALID, "n is -1; wanted"),
+        (DESCRIPTOR(1, 1, wants_extent=2), INVALID, "wants_extent is 2; wanted"),
         (DESCRIPTOR(1, _MOST_BINS + 1), INVALID, "num_bins is 4097; wanted 0..4096"),
         (pybaracuda.BincountRowsDescriptor(-1, 1, 2), INVALID, "rows is -1; wanted"),
         (DESCRIPTOR(1, 1, "s8"), pybaracuda.UnsupportedError, "no variant i64idx_s8"),

@@ -16,7 +16,7 @@ _XLA = {"f32": "kF32", "f64": "kF64", "f16": "kF16", "bf16": "kBF16", "i32": "kS
         "s8": "kS8", "u8": "kU8"}  # fmt: skip
 _ENTRY_BYTES = {"i32": 4, "i64": 8, "f32": 4}
 # What native/xla/layout.h calls the elements of tensors that have the same dtype in every variant.
-_OWN_ELEMENTS = {"i32": 3, "u8": 4}
+_OWN_ELEMENTS = {"i32": 3, "u8": 4, "i64": 5}
 
 
 def _offsets(codes: Sequence[str]) -> list[int]:

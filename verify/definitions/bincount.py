@@ -39,6 +39,14 @@ def bincount(input: Any, weights: Any, num_bins: int) -> Sum:
     return Sum(value, magnitude, terms, np.asarray(roundings), own=np.maximum(terms - 1, 0))
 
 
+def extent(input: Any) -> int:
+    """How many bins the entries name, -1 if one is negative or the largest of 64 bits."""
+    entries = [int(entry) for entry in np.asarray(input).ravel()]
+    if not entries:
+        return 0
+    return -1 if min(entries) < 0 or max(entries) == 2**63 - 1 else max(entries) + 1
+
+
 def bincount_of_integers(input: Any, weights: Any, num_bins: int) -> Array:
     """[num_bins] sums in the weights' own dtype, which wrap around."""
     places, bins = _named(input, num_bins)

@@ -49,11 +49,30 @@ void add_entries(const Problem& p, const Buffers<T, I>& b, int64_t row, int64_t 
   }
 }
 
+// Takes a row's entries from `first` up to `end` into the extent, if one is wanted. Which of two is larger does not
+// depend on who comes first.
+template <typename T, typename I>
+void raise_extent(const Buffers<T, I>& b, int64_t first, int64_t end) {
+  if (b.extent == nullptr || first == end) return;
+  Rank<I> largest = 0;
+  for (int64_t i = first; i < end; ++i) {
+    const Rank<I> rank = static_cast<Rank<I>>(b.input[i]);
+    largest = rank > largest ? rank : largest;
+  }
+  // As unsigned numbers, so that -1 is larger than all others.
+  uint64_t* const extent = reinterpret_cast<uint64_t*>(b.extent);
+  const uint64_t own = static_cast<uint64_t>(extent_of<I>(largest));
+  uint64_t found = __atomic_load_n(extent, __ATOMIC_RELAXED);
+  while (found < own && !__atomic_compare_exchange_n(extent, &found, own, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
+  }
+}
+
 template <typename T, typename I>
 void add_block(const Problem& p, const Buffers<T, I>& b, int64_t row, Sum<T>* table) {
   T* const output = b.output + row * p.num_bins;
   for (int32_t bin = 0; bin < p.num_bins; ++bin) table[bin] = Sum<T>(0);
   add_entries(p, b, row, 0, p.n, table);
+  raise_extent(b, 0, p.n);
   for (int32_t bin = 0; bin < p.num_bins; ++bin) output[bin] = result_of<T>(table[bin]);
 }
 
@@ -64,6 +83,7 @@ void add_group(const Problem& p, const Buffers<T, I>& b, int64_t row, int64_t gr
   for (int32_t bin = 0; bin < num_bins; ++bin) table[bin] = sums[bin] = Sum<T>(0);
   for (int64_t first = group * kGroup; first < end; first += kBlock) {
     add_entries(p, b, row, first, at_most(first + kBlock, end), table);
+    raise_extent(b, first, at_most(first + kBlock, end));
     for (int32_t bin = 0; bin < num_bins; ++bin) sums[bin] += table[bin], table[bin] = Sum<T>(0);
   }
 }
@@ -124,6 +144,7 @@ struct GroupsPath {
 
 template <typename T, typename I>
 Status run(const Problem& p, const Buffers<T, I>& b, void* workspace) {
+  if (p.wants_extent) *b.extent = 0;
   return Paths<BlocksPath<T, I>, GroupsPath<T, I>>::enqueue(Request<Problem, Buffers<T, I>>{p, b, workspace});
 }
 

@@ -105,6 +105,16 @@ struct Table {
   }
 };
 
+// Every lane of the warp calls it. Which of two is larger does not depend on who comes first.
+__device__ __forceinline__ void raise_extent(int64_t* extent, int64_t own, bool has_entries) {
+  auto largest = static_cast<unsigned long long>(own);  // -1 is larger than all others
+  for (int other = kWarp / 2; other > 0; other /= 2) {
+    const unsigned long long others = __shfl_xor_sync(kFullWarp, largest, other);
+    largest = others > largest ? others : largest;
+  }
+  if (has_entries && threadIdx.x % kWarp == 0) atomicMax(reinterpret_cast<unsigned long long*>(extent), largest);
+}
+
 // What a warp takes at a time.
 enum class Task {
   kBlock,  // a block of a row, which leaves partial sums
@@ -125,6 +135,8 @@ __global__ void __launch_bounds__(kMostWarps* kWarp)
     add_blocks(const __grid_constant__ Problem p, const __grid_constant__ Buffers<T, I> b,
                const __grid_constant__ Share share, Sum<T>* const __grid_constant__ sums) {
   using S = Sum<T>;
+  wait_for_kernel_before();
+  Rank<I> largest = 0;
   const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp, warps = blockDim.x / kWarp;
   unsigned char* const shared = dynamic_shared<unsigned char>() + warp * table_bytes<S>(share.bins);
   const Table<S> table{reinterpret_cast<S*>(shared), shared + share.bins * sizeof(S), lane, share.bits};
@@ -156,6 +168,13 @@ __global__ void __launch_bounds__(kMostWarps* kWarp)
         }
         terms[step] = term_of(batch.weights[step]);
       }
+      if (b.extent != nullptr) {
+#pragma unroll
+        for (int step = 0; step < kSteps; ++step) {
+          const Rank<I> rank = static_cast<Rank<I>>(batch.entries[step]);
+          if (at + step * kWarp + lane < count && rank > largest) largest = rank;
+        }
+      }
       batch.load(input, weights, at + kBatch + lane, count);
 #pragma unroll
       for (int step = 0; step < kSteps; ++step) {
@@ -172,6 +191,12 @@ __global__ void __launch_bounds__(kMostWarps* kWarp)
     }
     __syncwarp();
   }
+  if (b.extent != nullptr) raise_extent(b.extent, extent_of<I>(largest), p.n > 0);
+}
+
+__global__ void clear_extent(int64_t* extent) {
+  let_kernel_after_start();
+  *extent = 0;
 }
 
 // Adds up to `per_sum` of the `parts` of each row, which are sums by bin, in their order: to sums by bin again, or to
@@ -227,13 +252,19 @@ struct BlocksPath {
   Status enqueue_blocks(Sum<T>* sums, int32_t rows = 1) const {
     const Problem& p = call.p;
     const Share share{rows, rows * p.num_bins, bits_of(rows * p.num_bins), Divider(p.n > 0 && rows > 1 ? p.n : 1)};
-    const size_t bytes = table_bytes<Sum<T>>(share.bins);
+    const size_t bytes = table_bytes<Sum<T>>(at_least(share.bins, 1));  // without bins there may be an extent
     const int64_t tasks = kTask == Task::kBlock ? p.rows * p.blocks : ceil_div(p.rows, rows);
     int64_t warps = at_most(static_cast<int64_t>(kSharedBytes / bytes), kMostWarps);
     warps = at_most(warps, ceil_div(tasks, kSpread));
-    return launch_kernel("bincount kernel", add_blocks<T, I, kTask>, blocks_for(tasks, warps),
-                         static_cast<uint32_t>(warps) * kWarp, static_cast<size_t>(warps) * bytes, call.stream, p,
-                         call.b, share, sums);
+    const auto launch = [&](auto how) {
+      return how("bincount kernel", add_blocks<T, I, kTask>, blocks_for(tasks, warps),
+                 static_cast<uint32_t>(warps) * kWarp, static_cast<size_t>(warps) * bytes, call.stream, p, call.b,
+                 share, sums);
+    };
+    if (!p.wants_extent) return launch([](auto... given) { return launch_kernel(given...); });
+    BARACUDA_RETURN_IF_FAILED(
+        launch_kernel("bincount extent kernel", clear_extent, 1, 1, 0, call.stream, call.b.extent));
+    return launch([](auto... given) { return launch_early(given...); });
   }
 
   template <bool kIsResult, class To>
@@ -251,7 +282,7 @@ struct OneBlockPath : BlocksPath<T, I> {
   size_t bytes() const { return 0; }
   Status enqueue() const {
     const Problem& p = this->call.p;
-    int64_t rows = at_most(ceil_div(p.rows, kFewWarps), kBinsOfShared / p.num_bins);
+    int64_t rows = at_most(ceil_div(p.rows, kFewWarps), kBinsOfShared / at_least(p.num_bins, 1));
     if (p.n > 0) rows = at_most(rows, kBlock / p.n);
     if (rows > 1) return this->template enqueue_blocks<Task::kRows>(nullptr, static_cast<int32_t>(rows));
     return this->template enqueue_blocks<Task::kRow>(nullptr);

@@ -16,6 +16,7 @@ struct Buffers {
   const I* input;
   const T* weights;
   T* output;
+  int64_t* extent;  // NULL: not wanted
 };
 
 // X(Problem, type of buffers) for every one.

@@ -50,5 +50,16 @@ BARACUDA_HD bool names_bin(I entry, int32_t num_bins) {
   return static_cast<U>(entry) < static_cast<U>(num_bins);
 }
 
+// Entries are compared as unsigned numbers, as which a negative one is larger than all others.
+template <typename I>
+using Rank = std::make_unsigned_t<I>;
+
+// How many bins entries name of which this is the largest; -1 where one is negative, or too large for an answer.
+template <typename I>
+BARACUDA_HD int64_t extent_of(Rank<I> largest) {
+  const int64_t entry = static_cast<I>(largest);
+  return entry < 0 || entry == INT64_MAX ? -1 : entry + 1;
+}
+
 }  // namespace
 }  // namespace baracuda::bincount

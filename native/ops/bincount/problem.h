@@ -22,10 +22,11 @@ struct Problem {
   int64_t groups;   // of a row, begun ones
   int64_t entries;  // of all rows
   int64_t sums;     // of all rows
+  bool wants_extent;
 };
 
 // Checks in the project's fixed order.
-Status make_problem(int64_t rows, int64_t n, int32_t num_bins, int64_t element_bytes, int64_t index_bytes,
-                    Problem* problem);
+Status make_problem(int64_t rows, int64_t n, int32_t num_bins, int32_t wants_extent, int64_t element_bytes,
+                    int64_t index_bytes, Problem* problem);
 
 }  // namespace baracuda::bincount

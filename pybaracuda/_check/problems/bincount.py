@@ -47,7 +47,7 @@ def _problem(
     rows: int = 0,
     floats_only: bool = False,
 ) -> Problem:
-    values: Values = {"n": n, "num_bins": num_bins, **({"rows": rows} if rows else {})}
+    values: Values = {"n": n, "num_bins": num_bins, **({"rows": rows} if rows else {"wants_extent": 1})}
     return Problem(name, description, values, {"input": _entries, **(makers or {})}, floats_only=floats_only)
 
 

@@ -91,11 +91,13 @@ def _problem(
     flags: tuple[int, int, int] = (0, 0, 0),
     padding_idx: int = -1,
     makers: dict[str, Maker] | None = None,
+    *,
+    wants_bags: bool = True,
 ) -> Problem:
     """`flags` are of a mean, of weights and of a gradient that is divided by counts."""
     values: Values = dict(zip(("num_indices", "num_bags", "num_embeddings", "embedding_dim"), extents, strict=True))
     values |= dict(zip(("mean", "has_per_sample_weights", "scale_grad_by_freq"), flags, strict=True))
-    values["padding_idx"] = padding_idx
+    values |= {"padding_idx": padding_idx, "wants_bags": int(wants_bags)}
     every: dict[str, Maker] = {
         "indices": _indices, "offsets": _offsets, "bag_ids": _ids, "bag_sizes": _sizes, "arg": _indices,
         "grad_output": wide, "weight": wide, "per_sample_weights": near_one,
@@ -110,7 +112,8 @@ _PROBLEMS = [
     _problem("weighted-mean", "both", (75, 8, 10, 33), (1, 1, 1), 9),
     _problem("long-bag", "one bag of nearly all of 900 positions", (900, 5, 40, 9), (1, 0, 0), 7,
              {"offsets": _few_long}),
-    _problem("long-weighted", "the same, weighted", (700, 6, 3, 70), (0, 1, 0), -1, {"offsets": _few_long}),
+    _problem("long-weighted", "the same, weighted", (700, 6, 3, 70), (0, 1, 0), -1, {"offsets": _few_long},
+             wants_bags=False),
     _problem("popular", "one row takes most of 1200 positions", (1200, 100, 7, 20), (0, 0, 0), 1,
              {"indices": _popular, "arg": _popular}),
     _problem("popular-mean", "the same, of a mean, divided by counts", (600, 50, 9, 65), (1, 0, 1), -1,
@@ -123,12 +126,14 @@ _PROBLEMS = [
               "bag_sizes": _any_sizes}),
     _problem("descending", "offsets in no order", (50, 7, 9, 3), (1, 0, 0), -1,
              {"offsets": _descending, "bag_ids": _bad_ids}),
+    _problem("descending-sums", "the same, and nobody asks which bags there are", (50, 7, 9, 3), (0, 1, 0), -1,
+             {"offsets": _descending, "bag_ids": _bad_ids}, wants_bags=False),
     _problem("special", "NaN payloads, infinities, zeros and subnormals", (120, 20, 25, 8), (0, 1, 0), -1,
-             {"weight": special, "grad_output": special, "per_sample_weights": special}),
+             {"weight": special, "grad_output": special, "per_sample_weights": special}, wants_bags=False),
     _problem("subnormal", "subnormal data", (60, 9, 11, 6), (1, 1, 1), -1,
-             {"weight": subnormal, "grad_output": subnormal}),
-    _problem("wide", "rows of more than one block of columns", (50, 6, 8, 300), (0, 1, 0)),
-    _problem("parallel", "enough work for several threads", (3000, 400, 500, 96), (1, 0, 0)),
+             {"weight": subnormal, "grad_output": subnormal}, wants_bags=False),
+    _problem("wide", "rows of more than one block of columns", (50, 6, 8, 300), (0, 1, 0), wants_bags=False),
+    _problem("parallel", "enough work for several threads", (3000, 400, 500, 96), (1, 0, 0), wants_bags=False),
     _problem("tiles", "more positions than a block of a sort counts", (33000, 4000, 600, 3), (0, 0, 1), 5),
 ]  # fmt: skip
 

@@ -27,12 +27,21 @@ OPERATORS: tuple[Operator, ...] = (
         parameters=(
             Scalar("n", "i64", "entries", low=0),
             Scalar("num_bins", "i32", "bins; of more, unsorted_segment_sum with one column", low=0, high=_MOST_BINS),
+            Scalar("wants_extent", "i32", "1: extent is written; 0: it is not", low=0, high=1),
             Tensor("input", "input", "I", ("n",), "bin of each entry, in any order"),
             Tensor("weights", "input", "T", ("n",), "what each entry adds"),
             Tensor("output", "output", "T", ("num_bins",), "every element is written"),
+            Tensor(
+                "extent",
+                "output",
+                "i64",
+                ("wants_extent",),
+                "how many bins the entries name: one more than the largest entry, -1 if one is negative (or 2^63 - 1); "
+                "not looked at where it is not wanted",
+            ),
         ),
         variants=_VARIANTS,
-        empty="No bins: success, nothing to write. n = 0: the output is 0.",
+        empty="No bins: success, nothing to write but the extent. n = 0: the output is 0, and so is the extent.",
         bad_data=_BAD_DATA,
         workspace=(
             "4 bytes a bin (f64, i64: 8) for every 262144 entries, begun ones too, and on CUDA 4 (f64, i64: 8) more "

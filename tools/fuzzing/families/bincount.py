@@ -20,7 +20,9 @@ def _values(draw: Drawer, symbol: Symbol, large: bool) -> Values:
         values: Values = {"n": n, "num_bins": draw.choice((1, 2, 3, 17, 1000, _MOST - 1, _MOST))}
     else:
         values = {"n": draw.choice((0, 1, 2, 31, 32, 33, 64, 130)), "num_bins": draw.size(60)}
-    return values if symbol.operator.name == "bincount" else {"rows": draw.size(5), **values}
+    if symbol.operator.name == "bincount":
+        return {**values, "wants_extent": draw.below(2)}
+    return {"rows": draw.size(5), **values}
 
 
 def _kind(draw: Drawer, symbol: Symbol, name: str, values: Values) -> str:

@@ -28,7 +28,7 @@ def _values(draw: Drawer, symbol: Symbol, large: bool) -> Values:
         "embedding_dim": draw.size(70 if large else 9),
         "padding_idx": draw.choice((-1, -1, 0, 1, 2, 2**40, -(2**63), 2**63 - 1)),
     }
-    flags = ("mean", "has_per_sample_weights", "scale_grad_by_freq")
+    flags = ("mean", "has_per_sample_weights", "wants_bags", "scale_grad_by_freq")
     names = {scalar.name for scalar in symbol.scalars}
     return values | {name: draw.below(2) for name in flags if name in names}
 

@@ -8,7 +8,7 @@ namespace {
 
 template <class Block>
 Scalars scalars_of(const Block& a) {
-  return {a.num_indices, a.num_bags, a.num_embeddings, a.embedding_dim, a.padding_idx, 0, 0, 0};
+  return {a.num_indices, a.num_bags, a.num_embeddings, a.embedding_dim, a.padding_idx, 0, 0, 1, 0};
 }
 
 // What the operators share: a block of arguments, and what its tensors are called.
@@ -24,7 +24,11 @@ struct Operator {
     Scalars scalars = scalars_of(a);
     if constexpr (Block::kBagSizes != Role::kNone && Block::kArg == Role::kNone) {
       scalars.mean = a.mean, scalars.has_weights = a.has_per_sample_weights;
-      if constexpr (kIsGradient) scalars.by_frequency = a.scale_grad_by_freq;
+      if constexpr (kIsGradient) {
+        scalars.by_frequency = a.scale_grad_by_freq;
+      } else {
+        scalars.wants_bags = a.wants_bags;
+      }
     }
     return embedding_bag::make_problem(scalars, sizeof(T), sizeof(I), kIsGradient ? "grad_output" : "output",
                                        Block::kWeight == Role::kInput ? "weight" : "grad_weight",
@@ -49,13 +53,15 @@ struct Sum : Operator<T, I, EmbeddingBagArguments, SumBuffers<T>> {
     return {{Sum::values("weight", a.weight, p.table_numel), Sum::index("indices", a.indices, p.n),
              Sum::index("offsets", a.offsets, p.num_bags),
              Sum::values("per_sample_weights", a.per_sample_weights, Sum::weights(p)),
-             Sum::values("output", a.output, p.bag_numel, true), Sum::index("bag_ids", a.bag_ids, p.n, true),
-             Sum::index("bag_sizes", a.bag_sizes, p.num_bags, true)},
+             Sum::values("output", a.output, p.bag_numel, true),
+             Sum::index("bag_ids", a.bag_ids, p.wants_bags ? p.n : 0, true),
+             Sum::index("bag_sizes", a.bag_sizes, p.wants_bags ? p.num_bags : 0, true)},
             7};
   }
   static Status launch(const Problem& p, const Block& a, void* workspace, Stream stream) {
     auto b = buffers_of<SumBuffers<T>>(a.weight, a.indices, a.offsets, p.has_weights ? a.per_sample_weights : nullptr,
-                                       a.output, a.bag_ids, a.bag_sizes);
+                                       a.output, p.wants_bags ? a.bag_ids : nullptr,
+                                       p.wants_bags ? a.bag_sizes : nullptr);
     b.wide = Sum::kWide;
     return embedding_bag::launch(p, b, workspace, stream);
   }

@@ -19,7 +19,7 @@ struct SumBuffers {
   const void* offsets;
   const T* per_sample_weights;  // NULL: each weighs 1
   T* output;
-  void* bag_ids;
+  void* bag_ids;    // this and the next one: NULL where they are not wanted
   void* bag_sizes;
   bool wide = false;
 };

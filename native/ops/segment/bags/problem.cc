@@ -14,12 +14,14 @@ Status make_problem(const Scalars& scalars, int64_t element_bytes, int64_t index
   BARACUDA_RETURN_IF_FAILED(check_extent("embedding_dim", scalars.embedding_dim));
   BARACUDA_RETURN_IF_FAILED(check_range("mean", scalars.mean, 0, 1));
   BARACUDA_RETURN_IF_FAILED(check_range("has_per_sample_weights", scalars.has_weights, 0, 1));
+  BARACUDA_RETURN_IF_FAILED(check_range("wants_bags", scalars.wants_bags, 0, 1));
   BARACUDA_RETURN_IF_FAILED(check_range("scale_grad_by_freq", scalars.by_frequency, 0, 1));
 
   Problem p{};
   p.n = static_cast<int32_t>(scalars.num_indices), p.num_bags = scalars.num_bags;
   p.num_embeddings = scalars.num_embeddings, p.d = scalars.embedding_dim, p.padding_idx = scalars.padding_idx;
-  p.mean = scalars.mean != 0, p.has_weights = scalars.has_weights != 0, p.by_frequency = scalars.by_frequency != 0;
+  p.mean = scalars.mean != 0, p.has_weights = scalars.has_weights != 0;
+  p.wants_bags = scalars.wants_bags != 0, p.by_frequency = scalars.by_frequency != 0;
   const auto count = [&p](int64_t bytes, int64_t rows) { return CheckedCount(bytes).times(rows).times(p.d); };
   BARACUDA_RETURN_IF_FAILED(check_count(bags, count(element_bytes, p.num_bags), &p.bag_numel));
   BARACUDA_RETURN_IF_FAILED(check_count(table, count(element_bytes, p.num_embeddings), &p.table_numel));

@@ -17,6 +17,7 @@ struct Problem {
   int64_t padding_idx;
   bool mean;
   bool has_weights;
+  bool wants_bags;
   bool by_frequency;
 
   int64_t bag_numel;    // num_bags d
@@ -36,7 +37,7 @@ struct Scalars {
   int64_t num_indices;
   int32_t num_bags, num_embeddings, embedding_dim;
   int64_t padding_idx;
-  int32_t mean, has_weights, by_frequency;
+  int32_t mean, has_weights, wants_bags, by_frequency;
 };
 
 // Checks in the project's fixed order. `bags` and `table` are what texts call the tensors of these shapes,

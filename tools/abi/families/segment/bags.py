@@ -15,6 +15,7 @@ _EXTENTS: tuple[Parameter, ...] = (
 )
 _MEAN = Scalar("mean", "i32", "1: what is added up is divided by how many take part; 0: it is not", low=0, high=1)
 _HAS_WEIGHTS = Scalar("has_per_sample_weights", "i32", "1: positions have weights; 0: each weighs 1", low=0, high=1)
+_WANTS_BAGS = Scalar("wants_bags", "i32", "1: bag_ids and bag_sizes are written; 0: neither is", low=0, high=1)
 _PADDING = Scalar("padding_idx", "i64", "the row that takes no part; a number that is no row: none")
 _FREQUENCY = Scalar("scale_grad_by_freq", "i32", "1: each row's gradient is divided by its count", low=0, high=1)
 
@@ -35,6 +36,20 @@ _WEIGHTS = Tensor(
 _OUTPUT = Tensor("output", "output", "T", _BAGS, "every element is written")
 _BAG_IDS = Tensor("bag_ids", "output", "I", ("num_indices",), "the bag of each position, -1 before the first bag")
 _BAG_SIZES = Tensor("bag_sizes", "output", "I", ("num_bags",), "how many positions of each bag take part")
+_WANTED_IDS = Tensor(
+    "bag_ids",
+    "output",
+    "I",
+    ("wants_bags", "num_indices"),
+    "the bag of each position, -1 before the first bag; not looked at where it is not wanted",
+)
+_WANTED_SIZES = Tensor(
+    "bag_sizes",
+    "output",
+    "I",
+    ("wants_bags", "num_bags"),
+    "how many positions of each bag take part; not looked at where it is not wanted",
+)
 _GRAD_OUTPUT = Tensor("grad_output", "input", "T", _BAGS, "gradient of the output")
 _GIVEN_IDS = Tensor("bag_ids", "input", "I", ("num_indices",), "of the forward call")
 _GIVEN_SIZES = Tensor(
@@ -67,7 +82,7 @@ _PARTS = (
 )
 _FORWARD_WORKSPACE = (
     f"At most 1 byte an index and 128 {_PARTS}; of maxima for every 32 indices, as long as that is at most 16 MiB and "
-    "16 bytes an index."
+    "16 bytes an index; of a mean whose bags are not wanted 4 a bag."
 )
 _BACKWARD_WORKSPACE = f"At most {{bytes}} bytes an index, 4 an embedding and 64 KiB {_PARTS}."
 _PIECES = "in pieces of 256, pieces ascending"
@@ -86,14 +101,15 @@ BAGS: tuple[Operator, ...] = (
             *_EXTENTS,
             _MEAN,
             _HAS_WEIGHTS,
+            _WANTS_BAGS,
             _PADDING,
             _WEIGHT,
             _INDICES,
             _OFFSETS,
             _WEIGHTS,
             _OUTPUT,
-            _BAG_IDS,
-            _BAG_SIZES,
+            _WANTED_IDS,
+            _WANTED_SIZES,
         ),
         variants=_VARIANTS,
         empty=_EMPTY.format(also=""),

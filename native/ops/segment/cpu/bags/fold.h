@@ -134,13 +134,13 @@ Status fold_sums(const Problem& p, const SumBuffers<T>& b) {
   using Fold = Rule<segment::rule::BagSum<T>>;
   const Positions<I> positions(p, b.indices);
   const Bags<I> bags(p, b.offsets);
-  bags.describe(positions, b.bag_ids, b.bag_sizes);
-  const I* const sizes = static_cast<const I*>(b.bag_sizes);
+  if (p.wants_bags) bags.describe(positions, b.bag_ids, b.bag_sizes);
   const int64_t d = p.d;
   bags.for_each(d, [&, d](int64_t bag, int64_t column, int32_t count) {
     const T* const weight = b.weight + column;
     const Range range = bags[bag];
     C sums[kColumns] = {}, piece[kColumns];
+    int32_t taking = 0;
     for (int64_t begin = range.begin; begin < range.end; begin += kPieceRows) {
       const bool is_first = begin == range.begin;
       C* const mine = is_first ? sums : piece;
@@ -150,13 +150,14 @@ Status fold_sums(const Problem& p, const SumBuffers<T>& b) {
         fetch_ahead(positions, weight, d, i, range.end, count);
         const int32_t row = positions.row(i);
         if (row < 0) continue;
+        ++taking;
         add_row_or_term(weight + row * d, b.per_sample_weights != nullptr ? b.per_sample_weights + i : nullptr, mine,
                         count);
       }
       for (int32_t k = 0; !is_first && k < count; ++k) sums[k] = sums[k] + piece[k];
     }
     T* const output = b.output + bag * d + column;
-    const int32_t divisor = p.mean ? static_cast<int32_t>(sizes[bag]) : 1;
+    const int32_t divisor = p.mean ? taking : 1;
     for (int32_t k = 0; k < count; ++k) output[k] = Fold::output(sums[k], {}, divisor);
   });
   return Status::kOk;

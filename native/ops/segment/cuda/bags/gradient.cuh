@@ -43,12 +43,11 @@ struct FromPositions {
 constexpr int32_t kWordColumns = 32;
 inline int32_t words_of(int32_t d) { return static_cast<int32_t>(ceil_div(d, kWordColumns)); }
 
-// Positions that a warp marks, and how many of their args are on their way at a time.
+// Positions that a warp marks, a lane's each.
 constexpr int32_t kMarked = 32;
-constexpr int32_t kMarkedAtOnce = 8;
 
-// For every position the columns in which its row holds its bag's maximum, a bit each. Neighbours are mostly of one
-// bag, whose args are in the first cache then.
+// For every position the columns in which its row holds its bag's maximum, a bit each. A lane has a column of a bag,
+// against which it holds the rows of the bag's positions one after the other; the next bag's is on its way then.
 __global__ void __launch_bounds__(kPositionThreads)
     mark_holders(FromPositions source, const uint32_t* arg, int32_t wide, int32_t n, int32_t d, int32_t words,
                  int64_t tasks, uint32_t* marks) {
@@ -59,30 +58,33 @@ __global__ void __launch_bounds__(kPositionThreads)
     const int64_t block = task / words, first = block * kMarked;
     const int32_t word = static_cast<int32_t>(task - block * words), column = word * kWordColumns + lane;
     const int64_t position = first + lane;
-    int32_t row = -1, bag = 0;
+    int32_t row = -1, bag = -1;
     if (position < n) {
       const int32_t key = source.key(position);
       if (key != source.positions.indices.num_segments) row = key, bag = source.bag_ids.key(position);
     }
-    uint32_t mine = 0;
+    // The row that holds this lane's column of the bag that begins at a lane; -1 for none, and for what is no row.
+    const auto holder = [&](int32_t begin) {
+      const int32_t of_bag = __shfl_sync(kFullWarp, bag, begin);
+      if (of_bag < 0 || column >= d) return -1;
+      const uint32_t* const from = arg + ((int64_t{of_bag} * d + column) << wide);
+      const int64_t found = wide != 0 ? *reinterpret_cast<const int64_t*>(from) : static_cast<int32_t>(*from);
+      return found == static_cast<int32_t>(found) ? static_cast<int32_t>(found) : -1;
+    };
+    const int32_t before = __shfl_up_sync(kFullWarp, bag, 1);
+    uint32_t heads = __ballot_sync(kFullWarp, lane == 0 || before != bag), mine = 0;
+    int32_t ahead = holder(0);
 #pragma unroll 1
-    for (int32_t at = 0; at < kMarked; at += kMarkedAtOnce) {
-      int64_t args[kMarkedAtOnce];
-      int32_t rows[kMarkedAtOnce];
-#pragma unroll
-      for (int u = 0; u < kMarkedAtOnce; ++u) {
-        const int32_t of_bag = __shfl_sync(kFullWarp, bag, at + u);
-        rows[u] = __shfl_sync(kFullWarp, row, at + u);
-        args[u] = -1;
-        if (column < d && rows[u] >= 0) {
-          const uint32_t* from = arg + ((int64_t{of_bag} * d + column) << wide);
-          args[u] = wide != 0 ? *reinterpret_cast<const int64_t*>(from) : static_cast<int32_t>(*from);
-        }
-      }
-#pragma unroll
-      for (int u = 0; u < kMarkedAtOnce; ++u) {
-        const uint32_t holds = __ballot_sync(kFullWarp, rows[u] >= 0 && args[u] == rows[u]);
-        if (lane == at + u) mine = holds;
+    for (int32_t at = 0; at < kMarked;) {
+      const int32_t held = ahead;
+      heads &= heads - 1;
+      const int32_t end = heads != 0 ? __ffs(static_cast<int>(heads)) - 1 : kMarked;
+      if (end < kMarked) ahead = holder(end);
+#pragma unroll 4
+      for (; at < end; ++at) {
+        const int32_t of_position = __shfl_sync(kFullWarp, row, at);
+        const uint32_t holds = __ballot_sync(kFullWarp, held >= 0 && held == of_position);
+        if (lane == at) mine = holds;
       }
     }
     if (position < n) marks[position * words + word] = mine;

@@ -30,10 +30,11 @@ struct Positions {
   }
 };
 
-// What a call finds out on its way; both are 0 at the start.
+// What a call finds out on its way; all are 0 at the start.
 enum Finding : int32_t {
   kDescends,  // offsets are not in order: all bags are empty
   kCut,       // how many bags of several pieces there are
+  kLong,      // whether there is one
   kFindings
 };
 
@@ -53,28 +54,45 @@ struct BagRanks : segment::Pieces {
   }
 };
 
-// Zeros, before anything is counted.
-__global__ void __launch_bounds__(kPositionThreads)
-    clear_sizes(int32_t num_bags, bool wide, void* sizes, uint32_t* findings) {
-  let_kernel_after_start();
-  for (int64_t bag = grid_thread(); bag < num_bags; bag += grid_threads()) {
-    segment::store_row_index(sizes, wide, bag, 0);
+// How many positions of each bag take part: an output, or scratch of 32 bits.
+struct Sizes {
+  void* data;
+  bool wide;
+
+  __device__ __forceinline__ void clear(int64_t bag) const { segment::store_row_index(data, wide, bag, 0); }
+  __device__ __forceinline__ void add(int32_t bag, uint32_t count) const {
+    if (wide) {
+      atomicAdd(static_cast<unsigned long long*>(data) + bag, static_cast<unsigned long long>(count));
+    } else {
+      atomicAdd(static_cast<unsigned int*>(data) + bag, count);
+    }
   }
+};
+
+// Zeros, before anything is counted.
+__global__ void __launch_bounds__(kPositionThreads) clear_sizes(int32_t num_bags, Sizes sizes, uint32_t* findings) {
+  let_kernel_after_start();
+  for (int64_t bag = grid_thread(); bag < num_bags; bag += grid_threads()) sizes.clear(bag);
   if (grid_thread() < kFindings) findings[grid_thread()] = 0;
 }
 
-__device__ __forceinline__ void add_to_size(void* sizes, bool wide, int32_t bag, uint32_t count) {
-  if (wide) {
-    atomicAdd(static_cast<unsigned long long*>(sizes) + bag, static_cast<unsigned long long>(count));
-  } else {
-    atomicAdd(static_cast<unsigned int*>(sizes) + bag, count);
+__device__ __forceinline__ void look_at_bag(const BagRanks& bags, int32_t bag, uint32_t* findings) {
+  if (bag + 1 < bags.num_segments && bags.offsets[bag + 1] < bags.offsets[bag]) findings[kDescends] = 1;
+  if (bags.length(bag) > bags.piece_rows()) findings[kLong] = 1;
+}
+// For bags that need no description.
+__global__ void __launch_bounds__(kPositionThreads) look_at_bags(BagRanks bags, uint32_t* findings) {
+  wait_for_kernel_before();
+  let_kernel_after_start();
+  for (int64_t bag = grid_thread(); bag < bags.num_segments; bag += grid_threads()) {
+    look_at_bag(bags, static_cast<int32_t>(bag), findings);
   }
 }
 
-// Writes the bag of each position and counts those of each bag that take part, in integers, whose order does not
-// matter: one addition for neighbours of one bag.
+// Counts the positions of each bag that take part, in integers, whose order does not matter: one addition for
+// neighbours of one bag. Writes the bag of each position where somebody wants it.
 __global__ void __launch_bounds__(kPositionThreads)
-    describe_bags(BagRanks bags, Positions positions, bool wide, void* bag_ids, void* sizes, uint32_t* findings) {
+    describe_bags(BagRanks bags, Positions positions, void* bag_ids, Sizes sizes, uint32_t* findings) {
   wait_for_kernel_before();
   let_kernel_after_start();
   const int32_t lane = threadIdx.x % 32;
@@ -82,13 +100,13 @@ __global__ void __launch_bounds__(kPositionThreads)
   // Whole warps go on together.
 #pragma unroll 1
   for (int64_t i = grid_thread(); i - lane < items; i += grid_threads()) {
-    if (i + 1 < bags.num_segments && bags.offsets[i + 1] < bags.offsets[i]) findings[kDescends] = 1;
+    if (i < bags.num_segments) look_at_bag(bags, static_cast<int32_t>(i), findings);
     int32_t bag = -1;
     bool takes_part = false;
     if (i < n) {
       const int32_t key = bags.key(static_cast<int32_t>(i));
       bag = key == bags.num_segments ? -1 : key;
-      segment::store_row_index(bag_ids, wide, i, bag);
+      if (bag_ids != nullptr) segment::store_row_index(bag_ids, sizes.wide, i, bag);
       takes_part = bag >= 0 && positions.row(i) >= 0;
     }
     const int32_t before = __shfl_up_sync(kFullWarp, bag, 1);
@@ -97,22 +115,21 @@ __global__ void __launch_bounds__(kPositionThreads)
     if (!begins) continue;
     const uint32_t later = heads & ~(kFullWarp >> (31 - lane));
     const uint32_t run = (later != 0 ? (later & (0u - later)) - 1 : kFullWarp) & (kFullWarp << lane);
-    if ((taking & run) != 0) add_to_size(sizes, wide, bag, __popc(taking & run));
+    if ((taking & run) != 0) sizes.add(bag, __popc(taking & run));
   }
 }
 
 // Where offsets descend all bags are empty, whatever was written before.
-__device__ __forceinline__ void undo_descending(const BagRanks& bags, bool wide, void* bag_ids, void* sizes) {
-  for (int64_t i = grid_thread(); i < bags.n; i += grid_threads()) segment::store_row_index(bag_ids, wide, i, -1);
-  for (int64_t i = grid_thread(); i < bags.num_segments; i += grid_threads()) {
-    segment::store_row_index(sizes, wide, i, 0);
-  }
+__device__ __forceinline__ void undo_descending(const BagRanks& bags, void* bag_ids, const Sizes& sizes) {
+  if (bag_ids == nullptr) return;
+  for (int64_t i = grid_thread(); i < bags.n; i += grid_threads()) segment::store_row_index(bag_ids, sizes.wide, i, -1);
+  for (int64_t bag = grid_thread(); bag < bags.num_segments; bag += grid_threads()) sizes.clear(bag);
 }
 // For bags without columns, which have no fold that would do it.
-__global__ void __launch_bounds__(kPositionThreads) undo_bags(BagRanks bags, bool wide, void* bag_ids, void* sizes) {
+__global__ void __launch_bounds__(kPositionThreads) undo_bags(BagRanks bags, void* bag_ids, Sizes sizes) {
   wait_for_kernel_before();
   let_kernel_after_start();
-  if (bags.findings[kDescends] != 0) undo_descending(bags, wide, bag_ids, sizes);
+  if (bags.findings[kDescends] != 0) undo_descending(bags, bag_ids, sizes);
 }
 
 }  // namespace

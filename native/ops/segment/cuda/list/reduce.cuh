@@ -19,9 +19,9 @@ constexpr int32_t kJoinedAtOnce = 64;
 template <class Tag, int V>
 constexpr bool kLoadsQuads = sizeof(typename Tag::Element) * V > 8;
 // Rows whose loads a lane has in flight. Memory answers all lanes alike, so what a group has asked for is its share of
-// what arrives: those that have a long piece ask for more.
+// what arrives: those that have a long piece ask for more, unless what a row brings besides would not fit in registers.
 template <class Tag, int V>
-constexpr int kPieceRows = kLoadsQuads<Tag, V> ? 16 : 12;
+constexpr int kPieceRows = TermsOf<Tag>::kSome ? 8 : kLoadsQuads<Tag, V> ? 16 : 12;
 template <class Tag, int V>
 constexpr int kWindowRows = kLoadsQuads<Tag, V> && !TermsOf<Tag>::kSome ? 12 : 8;
 
@@ -59,6 +59,8 @@ struct Rows {
   Words<T, V> values[kCount] = {};
   int32_t rows[kHoldsRows ? kCount : 1];
 
+  // Asks for what decides which rows are loaded. It comes with the records, before load() of the same ranks.
+  __device__ __forceinline__ void ask(const Call<Tag>&, int32_t, int32_t, int32_t) {}
   // `rank` is that of the first record.
   __device__ __forceinline__ void load(const Call<Tag>& call, const Records<kCount>& records, int32_t,
                                        int32_t count, int32_t column) {
@@ -83,23 +85,31 @@ struct Rows<rule::BagSum<T>, V, kCount> {
   using Tag = rule::BagSum<T>;
   Words<T, V> values[kCount] = {};
   Compute<T> factors[kCount];
-  uint32_t columns[kCount] = {};
+  // The columns that take part, V bits a row; and words with those of the rows that come next.
+  uint32_t columns = 0;
+  uint32_t next_columns[kCount];
+  static_assert(kCount * V <= 32);
 
+  __device__ __forceinline__ void ask(const Call<Tag>& call, int32_t rank, int32_t count, int32_t column) {
+#pragma unroll
+    for (int u = 0; u < kCount; ++u) {
+      next_columns[u] = u < count ? ~0u : 0;
+      if (call.columns != nullptr && u < count) {
+        next_columns[u] = call.columns[(int64_t{rank} + u) * call.column_words + (column >> 5)];
+      }
+    }
+  }
   __device__ __forceinline__ void load(const Call<Tag>& call, const Records<kCount>& records, int32_t rank,
                                        int32_t count, int32_t column) {
     const T* x = call.x + column;
+    columns = 0;
 #pragma unroll
     for (int u = 0; u < kCount; ++u) {
-      columns[u] = u < count ? ~0u : 0;
-      if (call.columns != nullptr && u < count) {
-        columns[u] = call.columns[(int64_t{rank} + u) * call.column_words + (column >> 5)] >> (column & 31);
-      }
-    }
-#pragma unroll
-    for (int u = 0; u < kCount; ++u) {
+      const uint32_t taking = next_columns[u] >> (column & 31) & ((1u << V) - 1);
+      columns |= taking << u * V;
       factors[u] = Compute<T>(1);
       if (call.factors != nullptr && u < count) factors[u] = call.factors[rank + u];
-      if ((columns[u] & ((1u << V) - 1)) != 0) values[u] = load_words<V>(x + call.place(records.at[u].row, 0));
+      if (taking != 0) values[u] = load_words<V>(x + call.place(records.at[u].row, 0));
     }
   }
   __device__ __forceinline__ int32_t row(int) const { return 0; }
@@ -110,7 +120,7 @@ struct Rows<rule::BagSum<T>, V, kCount> {
       auto sum = state.first.at[k];
       auto nothing = state.second.at[k];
       Rule<Tag>::add(sum, nothing, x.at[k], factors[u], 0);
-      state.first.at[k] = choose((columns[u] >> k & 1) != 0, sum, state.first.at[k]);
+      state.first.at[k] = choose((columns >> (u * V + k) & 1) != 0, sum, state.first.at[k]);
     }
   }
 };
@@ -125,11 +135,13 @@ __device__ __forceinline__ State<Rule<Tag>, V> fold_piece(const Call<Tag>& call,
   State<Rule<Tag>, V> state;
   state.none(records.at[0].row);
   Rows<Tag, V, kCount> rows;
+  rows.ask(call, begin, end - begin, column);
 #pragma unroll 1
   for (int32_t batch = begin; batch < end; batch += kCount) {
     rows.load(call, records, batch, end - batch, column);
     const int32_t next = batch + kCount;
     records.load(list, next < list.n ? next : list.n - 1);
+    rows.ask(call, next, end - next, column);
 #pragma unroll
     for (int u = 0; u < kCount; ++u) {
       if (batch + u >= end) break;
@@ -150,10 +162,12 @@ __device__ __forceinline__ void reduce_segments(const Call<Tag>& call, const Lis
   State<Rule<Tag>, V> state;
   state.none(records.at[0].row);
   Rows<Tag, V, kCount> rows;
+  rows.ask(call, first, end - first, column);
   rows.load(call, records, first, end - first, column);
   uint32_t ends = records.changes();
   int32_t last_key = records.at[kCount - 1].key;
   records.load(list, first + kCount < list.n ? first + kCount : list.n - 1);
+  rows.ask(call, first + kCount, end - first - kCount, column);
 #pragma unroll 1
   for (int32_t batch = first;; batch += kCount) {
     const int32_t left = end - batch;
@@ -177,6 +191,7 @@ __device__ __forceinline__ void reduce_segments(const Call<Tag>& call, const Lis
     last_key = records.at[kCount - 1].key;
     const int32_t after = batch + 2 * kCount;
     records.load(list, after < list.n ? after : list.n - 1);
+    rows.ask(call, after, end - after, column);
   }
 }
 

@@ -303,8 +303,7 @@ class Problem {
 
   bool check(int number, const Buffer& buffer) {
     const Tensor& tensor = layout_.tensors[number];
-    constexpr Element kOthers[] = {{4, kS32}, {1, kU8}, {8, kS64}};
-    const Element element = tensor.element < 3 ? symbol_.elements[tensor.element] : kOthers[tensor.element - 3];
+    const Element element = element_of(symbol_, tensor);
     if (element.dtype != 0 ? buffer.dtype != element.dtype : item_bytes(buffer.dtype) != element.bytes) {
       return fail(failure_, kInvalidArgument, "%s: tensor %d has XLA's dtype %d", symbol_.name, number, buffer.dtype);
     }

@@ -5,6 +5,8 @@
 
 #include <cstdint>
 
+#include "xla/ffi.h"
+
 namespace baracuda::xla {
 
 // The dtype of a tensor's elements: one of XLA's numbers, or 0 for any of that many bytes.
@@ -72,5 +74,10 @@ struct Symbol {
   const Layout* layout;
   Element elements[3];
 };
+
+inline Element element_of(const Symbol& symbol, const Tensor& tensor) {
+  constexpr Element kOthers[] = {{4, kS32}, {1, kU8}, {8, kS64}};
+  return tensor.element < 3 ? symbol.elements[tensor.element] : kOthers[tensor.element - 3];
+}
 
 }  // namespace baracuda::xla

@@ -148,15 +148,16 @@ Call right_call(const Symbol& symbol) {
   } else if (begins(name, "embedding_bag")) {
     put<int64_t>(&call.arguments, 0, 2);
     for (size_t at = 8; at < 20; at += 4) put<int32_t>(&call.arguments, at, 2);
-    // Whether sums are means, and have weights.
+    // Whether sums are means, have weights, and say which bags there are or are divided by counts.
     if (begins(name, "embedding_bag_f") || begins(name, "embedding_bag_bf") || begins(name, "embedding_bag_i") ||
         begins(name, "embedding_bag_backward")) {
-      for (size_t at = 20; at < 28; at += 4) put<int32_t>(&call.arguments, at, static_cast<int32_t>(draw(2)));
+      for (size_t at = 20; at < 32; at += 4) put<int32_t>(&call.arguments, at, static_cast<int32_t>(draw(2)));
     }
   } else if (is_wide) {
     put<int64_t>(&call.arguments, 0, 2);
     put<int32_t>(&call.arguments, 8, 3);
-    put<int32_t>(&call.arguments, 12, 2);
+    // Of bincount whether it answers an extent.
+    put<int32_t>(&call.arguments, 12, begins(name, "bincount") ? static_cast<int32_t>(draw(2)) : 2);
   } else {
     const bool has_flag = begins(name, "roi_align");
     const size_t first_pointer = static_cast<size_t>(layout.tensors[0].at);
@@ -206,9 +207,7 @@ Call right_call(const Symbol& symbol) {
   }
   for (int i = 0; i < layout.num_tensors; ++i) {
     const Tensor& tensor = layout.tensors[i];
-    const Element element = tensor.element < 3    ? symbol.elements[tensor.element]
-                            : tensor.element == 3 ? Element{4, kS32}
-                                                  : Element{1, kU8};
+    const Element element = element_of(symbol, tensor);
     if (tensor.extents[0].kind == kRowsOfArg) {
       int32_t reduction;
       memcpy(&reduction, call.arguments.data() + (layout.bytes + 7) / 8 * 8 + 8, sizeof reduction);

@@ -35,6 +35,11 @@ foreach(source IN ITEMS native/ops/grid_sample/cpu/dispatch.cc native/ops/segmen
   list(REMOVE_ITEM BARACUDA_CPU_KERNELS ${source})
   list(PREPEND BARACUDA_CPU_KERNELS ${source})
 endforeach()
+foreach(source IN ITEMS native/ops/grid_sample/cuda/ruled.cu native/ops/segment/cuda/bags.cu
+    native/ops/scan/cuda/dispatch.cu native/ops/segment/cuda/by_row.cu native/ops/segment/cuda/by_segment.cu)
+  list(REMOVE_ITEM BARACUDA_CUDA_SOURCES ${source})
+  list(PREPEND BARACUDA_CUDA_SOURCES ${source})
+endforeach()
 
 # A call's checks and the choice of its kernels, once for every operator and type and without a loop that matters: -O3
 # takes the compiler twice as long as -O1, for two or three nanoseconds of a call.

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which cases of a test with many a run takes where time is short, and the pytest plugin that leaves out the others.
 
-BARACUDA_TEST_SHARE=3 takes one in three of the cases of every test that has more than six, others in every run;
+BARACUDA_TEST_SHARE=3 takes one in three of the cases of every test that has more than four, others in every run;
 BARACUDA_BITS_SHARE=3 every third of the committed bits' problems, from another one on in every run and for every
 configuration of the library. Without them everything is run.
 """
@@ -17,7 +17,7 @@ import pytest
 
 VARIABLE, BITS_VARIABLE = "BARACUDA_TEST_SHARE", "BARACUDA_BITS_SHARE"
 # Of a test with no more cases all are run, since they may stand for different things.
-FEW = 6
+FEW = 4
 
 
 def share(variable: str = VARIABLE) -> int:

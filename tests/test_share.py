@@ -15,7 +15,7 @@ from pybaracuda._check.runs import cpu_configurations
 
 MANY = [f"test_a.py::test_many[{number}]" for number in range(100)]
 FEW = [f"test_a.py::test_few[{number}]" for number in range(share.FEW)]
-SOME = [f"test_b.py::test_many[{number}]" for number in range(15)]
+SOME = [f"test_b.py::test_many[{number}]" for number in range(11)]
 NAMES = [*MANY, *FEW, "test_a.py::test_one", *SOME]
 
 

@@ -31,15 +31,15 @@ foreach(family IN LISTS families)
 endforeach()
 
 # Ninja starts with what comes first. These kernels take the longest to compile, and none may be left alone at the end.
-foreach(source IN ITEMS native/ops/grid_sample/cpu/dispatch.cc native/ops/segment/cpu/dispatch.cc)
-  list(REMOVE_ITEM BARACUDA_CPU_KERNELS ${source})
-  list(PREPEND BARACUDA_CPU_KERNELS ${source})
-endforeach()
-foreach(source IN ITEMS native/ops/grid_sample/cuda/ruled.cu native/ops/segment/cuda/bags.cu
-    native/ops/scan/cuda/dispatch.cu native/ops/segment/cuda/by_row.cu native/ops/segment/cuda/by_segment.cu)
-  list(REMOVE_ITEM BARACUDA_CUDA_SOURCES ${source})
-  list(PREPEND BARACUDA_CUDA_SOURCES ${source})
-endforeach()
+function(baracuda_compile_first list)
+  list(TRANSFORM ARGN PREPEND native/ops/)
+  list(REMOVE_ITEM ${list} ${ARGN})
+  set(${list} ${ARGN} ${${list}} PARENT_SCOPE)
+endfunction()
+baracuda_compile_first(BARACUDA_CPU_KERNELS segment/cpu/dispatch.cc grid_sample/cpu/dispatch.cc)
+baracuda_compile_first(BARACUDA_CUDA_SOURCES
+  segment/cuda/by_segment.cu segment/cuda/by_row.cu scan/cuda/dispatch.cu segment/cuda/bags.cu
+  grid_sample/cuda/ruled.cu)
 
 # A call's checks and the choice of its kernels, once for every operator and type and without a loop that matters: -O3
 # takes the compiler twice as long as -O1, for two or three nanoseconds of a call.

@@ -33,6 +33,7 @@ __all__ = [
     "flag",
     "kernel_for",
     "number",
+    "outs_of",
     "real",
     "whole",
     "whole_tuple",
@@ -53,6 +54,15 @@ def number(name: str, value: Any) -> float:
     if type(value) is not float:
         value = exact_float(name, value)
     return value if value or not is_zero(value) else 0.0
+
+
+def outs_of(out: Any, names: Sequence[str], kind: str = "") -> Sequence[Any]:
+    """Answer the array that receives each of several results, or None in its place; `kind` stands before the names."""
+    if out is None:
+        return (None,) * len(names)
+    if not isinstance(out, tuple | list) or len(out) != len(names):
+        raise TypeError(f"out: wanted {kind}({', '.join(names)})")
+    return out
 
 
 def whole(name: str, value: Any) -> int:

@@ -183,7 +183,8 @@ def bincount(
     ValueError
         If shapes do not fit, or `out` cannot be written.
     InvalidProblemError
-        If `num_bins` is negative or more than there may be, or `return_extent` is asked of several rows.
+        If `num_bins` is negative or more than there may be, or `return_extent` is asked of several rows or of more than
+        4096 bins.
 
     Notes
     -----
@@ -204,7 +205,4 @@ def bincount(
     operands = (entries, added) if is_few(count) else (added, entries)
     if not wants_extent:
         return prepared.launch(operands, (out,), stream)[0]
-    outs = (None, None) if out is None else out
-    if not isinstance(outs, tuple | list) or len(outs) != 2:
-        raise TypeError("out: wanted (output, extent)")
-    return tuple(prepared.launch(operands, outs, stream))
+    return tuple(prepared.launch(operands, _call.outs_of(out, ("output", "extent")), stream))

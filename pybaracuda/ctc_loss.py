@@ -273,9 +273,7 @@ def ctc_loss(
     prepared = prepare(first.device, *given, _call.whole("blank", blank), most, all_wanted)
     if not all_wanted:
         return prepared.launch(operands, (out, None), stream)[0]
-    outs = (None, None) if out is None else out
-    if not isinstance(outs, tuple | list) or len(outs) != 2:
-        raise TypeError("out: wanted (neg_log_likelihood, log_alpha)")
+    outs = _call.outs_of(out, ("neg_log_likelihood", "log_alpha"))
     return tuple(prepared.launch(operands, outs, stream))
 
 

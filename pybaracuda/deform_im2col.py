@@ -424,9 +424,6 @@ def deform_im2col_offset_backward(
     )
     if mask is None:
         return prepared.launch((first, images, *operands), (out,), stream)[0]
-    if out is None:
-        out = (None, None)
-    if not isinstance(out, tuple | list) or len(out) != 2:
-        raise TypeError("out: wanted a pair (grad_offset, grad_mask)")
-    grad_offset, grad_mask = prepared.launch((first, images, *operands), out, stream)
+    outs = _call.outs_of(out, ("grad_offset", "grad_mask"), "a pair ")
+    grad_offset, grad_mask = prepared.launch((first, images, *operands), outs, stream)
     return grad_offset, grad_mask

@@ -379,12 +379,7 @@ def grid_sample_backward(
         gradients,
         one is not images,
     )
-    if out is None:
-        outs: Sequence[Any] = (None, None)
-    elif isinstance(out, tuple | list) and len(out) == 2:
-        outs = out
-    else:
-        raise TypeError("out: wanted a pair (grad_input, grad_grid)")
+    outs = _call.outs_of(out, ("grad_input", "grad_grid"), "a pair ")
     if gradients == "both":
         grad_input, grad_grid = prepared.launch((first, one, positions), outs, stream)
         return grad_input, grad_grid

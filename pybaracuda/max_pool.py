@@ -249,9 +249,7 @@ def launched(prepared: Prepared, operands: tuple[Operand, ...], out: Any, stream
     """Answer the output alone, or with the indices."""
     if not return_indices:
         return prepared.launch(operands, (out, None), stream)[0]
-    outs = (None, None) if out is None else out
-    if not isinstance(outs, tuple | list) or len(outs) != 2:
-        raise TypeError("out: wanted a pair (output, indices)")
+    outs = _call.outs_of(out, ("output", "indices"), "a pair ")
     return tuple(prepared.launch(operands, outs, stream))
 
 

@@ -311,10 +311,7 @@ def _forward(
     )
     if not all_wanted:
         return prepared.launch(tuple(operands), (out, *(None,) * (len(names) - 1)), stream)[0]
-    outs = (None,) * len(names) if out is None else out
-    if not isinstance(outs, tuple | list) or len(outs) != len(names):
-        raise TypeError(f"out: wanted ({', '.join(names)})")
-    return tuple(prepared.launch(tuple(operands), outs, stream))
+    return tuple(prepared.launch(tuple(operands), _call.outs_of(out, names), stream))
 
 
 def nll_loss(

@@ -193,9 +193,7 @@ def suppress(
         wants_mask,
     )
     names = ("keep", "count", "keep_mask")[: 3 if wants_mask else 2]
-    outs = (None,) * len(names) if out is None else out
-    if not isinstance(outs, tuple | list) or len(outs) != len(names):
-        raise TypeError(f"out: wanted ({', '.join(names)})")
+    outs = _call.outs_of(out, names)
     return tuple(prepared.launch((first, second, classes), (*outs, None)[:3], stream)[: len(names)])
 
 
@@ -322,7 +320,4 @@ def nms_sorted(boxes: Any, iou_threshold: float, *, out: Any = None, stream: Any
     """
     first = read("boxes", boxes, stream)
     prepared = prepare_sorted(first.device, first.shape, first.dtype, _call.number("iou_threshold", iou_threshold))
-    outs = (None, None) if out is None else out
-    if not isinstance(outs, tuple | list) or len(outs) != 2:
-        raise TypeError("out: wanted (keep_mask, count)")
-    return tuple(prepared.launch((first,), outs, stream))
+    return tuple(prepared.launch((first,), _call.outs_of(out, ("keep_mask", "count")), stream))

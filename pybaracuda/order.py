@@ -212,12 +212,8 @@ def prepare_backward(
     return Prepared(_call.kernel_for(descriptor, device), [Output(input_shape, element, element)])
 
 
-def _pair(out: Any) -> tuple[Any, Any]:
-    if out is None:
-        return None, None
-    if not isinstance(out, tuple | list) or len(out) != 2:
-        raise TypeError("out: wanted a pair (values, indices)")
-    return out[0], out[1]
+def _pair(out: Any) -> Sequence[Any]:
+    return _call.outs_of(out, ("values", "indices"), "a pair ")
 
 
 def _select(

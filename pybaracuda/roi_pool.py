@@ -232,9 +232,7 @@ def roi_pool(
     check_images(boxes, "input", first.shape)
     if not wants_argmax:
         return prepared.launch((first, rois), (out, None), stream)[0]
-    outs = (None, None) if out is None else out
-    if not isinstance(outs, tuple | list) or len(outs) != 2:
-        raise TypeError("out: wanted a pair (output, argmax)")
+    outs = _call.outs_of(out, ("output", "argmax"), "a pair ")
     return tuple(prepared.launch((first, rois), outs, stream))
 
 

@@ -263,12 +263,8 @@ def _scan_backward(operator: str, operands: tuple[Operand, ...], dim: Any, rever
     return prepared.launch(operands, (out,), stream)[0]
 
 
-def _pair(out: Any) -> tuple[Any, Any]:
-    if out is None:
-        return None, None
-    if not isinstance(out, tuple | list) or len(out) != 2:
-        raise TypeError("out: wanted a pair (values, indices)")
-    return out[0], out[1]
+def _pair(out: Any) -> Sequence[Any]:
+    return _call.outs_of(out, ("values", "indices"), "a pair ")
 
 
 def cumsum(input: Any, dim: int, *, reverse: bool = False, out: Any = None, stream: Any = None) -> Any:

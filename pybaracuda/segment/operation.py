@@ -142,9 +142,7 @@ def run(
     )
     if len(operator.outputs) == 1:
         return prepared.launch(tuple(operands), (out,), stream)[0]
-    outs = (None,) * len(operator.outputs) if out is None else out
-    if not isinstance(outs, tuple | list) or len(outs) != len(operator.outputs):
-        raise TypeError(f"out: wanted a pair ({', '.join(operator.outputs)})")
+    outs = _call.outs_of(out, operator.outputs, "a pair ")
     return tuple(prepared.launch(tuple(operands), outs, stream))
 
 

@@ -82,8 +82,9 @@ void add_group(const Problem& p, const Buffers<T, I>& b, int64_t row, int64_t gr
   const int64_t end = at_most((group + 1) * kGroup, p.n);
   for (int32_t bin = 0; bin < num_bins; ++bin) table[bin] = sums[bin] = Sum<T>(0);
   for (int64_t first = group * kGroup; first < end; first += kBlock) {
-    add_entries(p, b, row, first, at_most(first + kBlock, end), table);
-    raise_extent(b, first, at_most(first + kBlock, end));
+    const int64_t block_end = at_most(first + kBlock, end);
+    add_entries(p, b, row, first, block_end, table);
+    raise_extent(b, first, block_end);
     for (int32_t bin = 0; bin < num_bins; ++bin) sums[bin] += table[bin], table[bin] = Sum<T>(0);
   }
 }

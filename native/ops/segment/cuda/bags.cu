@@ -18,7 +18,7 @@ namespace {
 template <class Tag, class Buffers>
 struct BagsPath : Request<Problem, Buffers> {
   static const char* name() { return "bags"; }
-  size_t bytes() const { return FoldScratch<Tag>(this->p, this->p.by_bag(), nullptr).layout.bytes(); }
+  size_t bytes() const { return FoldScratch<Tag>(this->p, nullptr).layout.bytes(); }
 };
 
 template <typename T>

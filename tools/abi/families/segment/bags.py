@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tools.abi.model import BIT_STABLE, INT32_MAX, Operator, Parameter, Scalar, Tensor, Variant, extent
 
 # Positions are kept in 32 bits, also a little behind the last one.
@@ -36,19 +38,9 @@ _WEIGHTS = Tensor(
 _OUTPUT = Tensor("output", "output", "T", _BAGS, "every element is written")
 _BAG_IDS = Tensor("bag_ids", "output", "I", ("num_indices",), "the bag of each position, -1 before the first bag")
 _BAG_SIZES = Tensor("bag_sizes", "output", "I", ("num_bags",), "how many positions of each bag take part")
-_WANTED_IDS = Tensor(
-    "bag_ids",
-    "output",
-    "I",
-    ("wants_bags", "num_indices"),
-    "the bag of each position, -1 before the first bag; not looked at where it is not wanted",
-)
-_WANTED_SIZES = Tensor(
-    "bag_sizes",
-    "output",
-    "I",
-    ("wants_bags", "num_bags"),
-    "how many positions of each bag take part; not looked at where it is not wanted",
+_WANTED = tuple(
+    replace(each, shape=("wants_bags", *each.shape), doc=f"{each.doc}; not looked at where it is not wanted")
+    for each in (_BAG_IDS, _BAG_SIZES)
 )
 _GRAD_OUTPUT = Tensor("grad_output", "input", "T", _BAGS, "gradient of the output")
 _GIVEN_IDS = Tensor("bag_ids", "input", "I", ("num_indices",), "of the forward call")
@@ -108,8 +100,7 @@ BAGS: tuple[Operator, ...] = (
             _OFFSETS,
             _WEIGHTS,
             _OUTPUT,
-            _WANTED_IDS,
-            _WANTED_SIZES,
+            *_WANTED,
         ),
         variants=_VARIANTS,
         empty=_EMPTY.format(also=""),

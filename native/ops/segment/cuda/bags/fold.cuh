@@ -50,7 +50,8 @@ __device__ __forceinline__ State<Rule<Tag>, V> fold_positions(const Call<Tag>& c
   load_rows(positions, begin, end, rows);
 #pragma unroll 1
   for (int32_t batch = begin; batch < end; batch += kRowsInFlight) {
-    // The next rows are asked for while these arrive; what is kept beside both decides whether registers suffice.
+    // The next rows are asked for while these arrive. Who takes part is a bit, so that sums need not keep which row it
+    // was: registers are what limits the rows on their way.
     Words<T, V> values[kRowsInFlight];
     T weights[kRowsInFlight];
     int32_t mine[kRowsInFlight];
@@ -140,10 +141,11 @@ struct FoldScratch {
   Parts<Rule<Tag>> parts;
   CutSegments cut;
 
-  FoldScratch(const Problem& p, const segment::Problem& by_bag, void* workspace)
+  FoldScratch(const Problem& p, void* workspace)
       : findings(workspace_array<uint32_t>(workspace, layout.reserve<uint32_t>(kFindings))),
         sizes(workspace_array<int32_t>(workspace, layout.reserve<int32_t>(p.mean && !p.wants_bags ? p.num_bags : 0))),
-        parts(by_bag, layout, workspace), cut(by_bag, parts.piece_bits, findings + kCut, layout, workspace) {}
+        parts(p.by_bag(), layout, workspace),
+        cut(p.by_bag(), parts.piece_bits, findings + kCut, layout, workspace) {}
 };
 
 // The tensors of a call that a rule of segments takes.
@@ -158,7 +160,7 @@ template <class Tag, class Buffers>
 Status enqueue_fold(const Problem& p, const Buffers& b, const segment::Buffers<Tag>& of_rule,
                     const typename Tag::Element* per_sample_weights, void* workspace, Stream stream) {
   const segment::Problem by_bag = p.by_bag();
-  const FoldScratch<Tag> scratch(p, by_bag, workspace);
+  const FoldScratch<Tag> scratch(p, workspace);
   const BagRanks bags{{p.n, p.num_bags, scratch.parts.piece_bits}, Index(b.offsets, b.wide, p.num_bags),
                       scratch.findings};
   const Positions positions(p, b.indices, b.wide);

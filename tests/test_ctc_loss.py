@@ -215,6 +215,31 @@ def test_joined_targets_behind_a_bad_length(place: Place) -> None:
     assert np.isnan(forward(place, too_long)[0][1:]).all()
 
 
+@pytest.mark.parametrize("sequences", [1023, 1024, 1025, 2049])
+def test_joined_targets_of_many_sequences(place: Place, sequences: int) -> None:
+    rng = np.random.default_rng(sequences)
+    case = case_of(rng, np.float32, (2, sequences, 3), 2, joined=True, index=np.int32)
+    case.target_lengths[5], case.input_lengths[7] = -1, -1  # what these have is left for those behind them
+    assert_right(place, case, rng)
+
+
+def test_a_finite_loss_without_an_alignment_is_not_believed(place: Place) -> None:
+    """Otherwise hostile losses would have labels linked whose pairs no number of time steps bounds."""
+    rng = np.random.default_rng(8)
+    case = case_of(rng, np.float32, (4, 3, 5), 4)
+    case.target_lengths[:], case.input_lengths[:] = 4, (4, 3, 0)
+    sums = rng.standard_normal(3).astype(np.float32), rng.standard_normal((3, 4, 9)).astype(np.float32)
+    ones = np.ones(3, np.float32)
+    for zero in (False, True):
+        found = backward(place, case, ones, sums, zero)
+        wanted = oracle.ctc_loss_backward(ones, case.log_probs, *case.integers, *sums, case.blank, zero)
+        assert_within(found, wanted)
+        assert np.isfinite(found[:, 0]).all()
+        assert np.isnan(found[:3, 1]).all()
+        assert not found[3, 1].any()
+        assert not found[:, 2].any()
+
+
 def test_infinite_losses(place: Place) -> None:
     """Without an alignment the loss is infinite; its gradient is NaN, or 0 if one asks for that."""
     rng = np.random.default_rng(7)

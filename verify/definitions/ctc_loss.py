@@ -202,7 +202,8 @@ def ctc_loss_backward(
         if sequence is None:
             result[:, i] = np.nan
             continue
-        if not np.isfinite(losses[i]):
+        is_possible = np.isfinite(losses[i]) and sequence.steps >= sequence.classes.size // 2
+        if not is_possible:
             result[: sequence.steps, i] = 0.0 if zero_infinity and losses[i] == np.inf else np.nan
             continue
         classes, count = sequence.classes, sequence.classes.size

@@ -15,13 +15,18 @@ namespace {
 // States that are stepped together: of their terms vectors are made.
 constexpr int kTile = 64;
 
-// A sequence, if its labels are good, too.
-Sequence checked_sequence(const Problem& p, const Sequences& s, int32_t number) {
-  int64_t before = 0;
-  for (int32_t i = 0; p.joined && i < number; ++i) {
-    before += columns_of(p, index_at(s.target_lengths, s.is_wide, i));
+// Of joined targets the columns before those of each sequence.
+void find_columns(const Problem& p, const Sequences& s, int64_t* before) {
+  int64_t columns = 0;
+  for (int32_t i = 0; p.joined && i < p.n; ++i) {
+    before[i] = columns;
+    columns += columns_of(p, index_at(s.target_lengths, s.is_wide, i));
   }
-  Sequence sequence = sequence_of(p, s, number, before);
+}
+
+// A sequence, if its labels are good, too.
+Sequence checked_sequence(const Problem& p, const Sequences& s, const int64_t* before, int32_t number) {
+  Sequence sequence = sequence_of(p, s, number, p.joined ? before[number] : 0);
   for (int32_t i = 0; i < sequence.labels; ++i) {
     if (!is_class(p, index_at(s.targets, s.is_wide, sequence.first + i))) {
       sequence.steps = 0, sequence.labels = -1;
@@ -62,9 +67,9 @@ void step_states(const Problem& p, const Labels<kBackwards>& labels, const T* ro
 }
 
 template <typename T>
-void find_loss(const Problem& p, const ForwardBuffers<T>& b, int32_t number) {
+void find_loss(const Problem& p, const ForwardBuffers<T>& b, const int64_t* before, int32_t number) {
   using C = Compute<T>;
-  const Sequence sequence = checked_sequence(p, b.sequences, number);
+  const Sequence sequence = checked_sequence(p, b.sequences, before, number);
   C* const log_alpha = b.log_alpha + int64_t{number} * p.t * p.num_states;
   const int64_t written = int64_t{sequence.steps} * p.num_states;
   for (int64_t i = written; i < int64_t{p.t} * p.num_states; ++i) log_alpha[i] = minus_infinity<C>();
@@ -75,29 +80,38 @@ void find_loss(const Problem& p, const ForwardBuffers<T>& b, int32_t number) {
   const Labels<false> labels(b.sequences, sequence);
   const int32_t count = sequence.states();
   C blank = unstepped<C>(count - 1), label = count > 1 ? unstepped<C>(count - 2) : minus_infinity<C>();
-  C* before = nullptr;
+  C* last = nullptr;
   for (int32_t time = 0; time < sequence.steps; ++time) {
     C* const after = log_alpha + int64_t{time} * p.num_states;
-    step_states(p, labels, row_at(p, b.log_probs, time, number), before, after);
+    step_states(p, labels, row_at(p, b.log_probs, time, number), last, after);
     for (int32_t j = count; j < p.num_states; ++j) after[j] = minus_infinity<C>();
     blank = after[count - 1];
     if (count > 1) label = after[count - 2];
-    before = after;
+    last = after;
   }
   b.neg_log_likelihood[number] = loss_of(blank, label);
 }
 
-// What a gradient takes of the workspace for each sequence: betas at two time steps, shares of
-// labels, and the labels' links.
-template <typename C>
-struct Rooms {
+// What a call takes of the workspace: of joined targets the columns before each sequence's.
+struct Columns {
   WorkspaceLayout layout;
+  int64_t* before;
+
+  Columns(const Problem& p, void* workspace) {
+    before = workspace_array<int64_t>(workspace, layout.reserve<int64_t>(p.joined ? p.n : 0));
+  }
+};
+
+// A gradient takes more, for each sequence: betas at two time steps, shares of labels, and the labels' links.
+template <typename C>
+struct Rooms : Columns {
   const int32_t num_states, max_labels;
   C* states;
   C* shares;
   Link* links;
 
-  Rooms(const Problem& p, void* workspace) : num_states(p.num_states), max_labels(p.max_labels) {
+  Rooms(const Problem& p, void* workspace)
+      : Columns(p, workspace), num_states(p.num_states), max_labels(p.max_labels) {
     states = workspace_array<C>(workspace, layout.reserve<C>(2 * int64_t{p.n} * p.num_states));
     shares = workspace_array<C>(workspace, layout.reserve<C>(int64_t{p.n} * p.max_labels));
     links = workspace_array<Link>(workspace, layout.reserve<Link>(int64_t{p.n} * p.max_labels));
@@ -161,7 +175,7 @@ void write_shares(const Problem& p, const Labels<false>& labels, const Link* lin
 template <typename T>
 void find_gradient(const Problem& p, const BackwardBuffers<T>& b, const Rooms<Compute<T>>& rooms, int32_t number) {
   using C = Compute<T>;
-  const Sequence sequence = checked_sequence(p, b.sequences, number);
+  const Sequence sequence = checked_sequence(p, b.sequences, rooms.before, number);
   const C neg_log_likelihood = b.neg_log_likelihood[number], grad_output = b.grad_output[number];
   for (int32_t time = 0; time < p.t; ++time) {
     const Row row = row_of(p, sequence, time, neg_log_likelihood);
@@ -189,8 +203,10 @@ void find_gradient(const Problem& p, const BackwardBuffers<T>& b, const Rooms<Co
 int64_t grain_of(const Problem& p) { return grain_for(int64_t{p.t} * (8 * int64_t{p.num_states} + p.c)); }
 
 template <typename T>
-Status run(const Problem& p, const ForwardBuffers<T>& b, void*) {
-  parallel_for(p.n, grain_of(p), [&](int64_t i) { find_loss(p, b, static_cast<int32_t>(i)); });
+Status run(const Problem& p, const ForwardBuffers<T>& b, void* workspace) {
+  const Columns columns(p, workspace);
+  find_columns(p, b.sequences, columns.before);
+  parallel_for(p.n, grain_of(p), [&](int64_t i) { find_loss(p, b, columns.before, static_cast<int32_t>(i)); });
   record_path("sequences");
   return Status::kOk;
 }
@@ -198,14 +214,15 @@ Status run(const Problem& p, const ForwardBuffers<T>& b, void*) {
 template <typename T>
 Status run(const Problem& p, const BackwardBuffers<T>& b, void* workspace) {
   const Rooms<Compute<T>> rooms(p, workspace);
+  find_columns(p, b.sequences, rooms.before);
   parallel_for(p.n, grain_of(p), [&](int64_t i) { find_gradient(p, b, rooms, static_cast<int32_t>(i)); });
   record_path("sequences");
   return Status::kOk;
 }
 
 template <typename T>
-size_t bytes_of(const Problem&, const ForwardBuffers<T>*) {
-  return 0;
+size_t bytes_of(const Problem& p, const ForwardBuffers<T>*) {
+  return Columns(p, nullptr).layout.bytes();
 }
 template <typename T>
 size_t bytes_of(const Problem& p, const BackwardBuffers<T>*) {

@@ -21,32 +21,77 @@ constexpr int kMostThreads = 1024;
 // Steps for which log-probabilities are on their way: memory takes as long as two or three steps.
 constexpr int kAhead = 4;
 constexpr int kRowWarps = 4;
+// Joined targets up to so many sequences: each finds its own place. For more a kernel finds all places first.
+constexpr int32_t kFewSequences = 1024;
 
-// What a walk writes: alphas and losses, or betas, sequences and links.
+// What a walk reads and writes beside a call's arrays: alphas and losses, or betas, sequences and links.
 template <typename C>
 struct Walk {
-  C* states;  // of a sequence, a time step and a state
+  const int64_t* before;  // of joined targets the columns before each sequence's; NULL: for few sequences
+  C* states;              // of a sequence, a time step and a state
   C* neg_log_likelihood;
   Sequence* sequences;
   Link* links;
 };
 
-template <typename C>
-struct GradientLayout {
+// Of the workspace.
+struct Columns {
   WorkspaceLayout layout;
+  int64_t* before = nullptr;
+
+  Columns(const Problem& p, void* workspace) {
+    if (p.joined && p.n > kFewSequences) {
+      before = workspace_array<int64_t>(workspace, layout.reserve<int64_t>(p.n));
+    }
+  }
+};
+
+template <typename C>
+struct GradientLayout : Columns {
   Walk<C> walk;
 
-  GradientLayout(const Problem& p, void* workspace) : walk{} {
+  GradientLayout(const Problem& p, void* workspace) : Columns(p, workspace), walk{} {
+    walk.before = before;
     walk.states = workspace_array<C>(workspace, layout.reserve<C>(p.log_alpha));
     walk.sequences = workspace_array<Sequence>(workspace, layout.reserve<Sequence>(p.n));
     walk.links = workspace_array<Link>(workspace, layout.reserve<Link>(int64_t{p.n} * p.max_labels));
   }
 };
 
+// One block finds the columns before those of every sequence.
+__global__ void __launch_bounds__(kMostThreads) find_columns(Problem p, Sequences s, int64_t* before) {
+  __shared__ int64_t of_warps[kMostThreads / 32];
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  int64_t of_parts = 0;
+  for (int64_t first = 0; first < p.n; first += kMostThreads) {
+    const int64_t number = first + threadIdx.x;
+    const int64_t own = number < p.n ? columns_of(p, index_at(s.target_lengths, s.is_wide, number)) : 0;
+    // Sums up to and with a thread's own, in its warp; then those of whole warps, of which every thread adds them all.
+    int64_t sum = own;
+    for (int lower = 1; lower < 32; lower *= 2) {
+      const int64_t other = __shfl_up_sync(kFullWarp, sum, lower);
+      if (lane >= lower) sum += other;
+    }
+    if (lane == 31) of_warps[warp] = sum;
+    __syncthreads();
+    int64_t of_lower = 0, of_all = 0;
+    for (int i = 0; i < kMostThreads / 32; ++i) {
+      if (i < warp) of_lower += of_warps[i];
+      of_all += of_warps[i];
+    }
+    if (number < p.n) before[number] = of_parts + of_lower + sum - own;
+    of_parts += of_all;
+    __syncthreads();
+  }
+}
+
 // A block's sequence, if its labels are good, too; the same in all threads.
-__device__ __forceinline__ Sequence checked_sequence(const Problem& p, const Sequences& s, int32_t number) {
+__device__ __forceinline__ Sequence checked_sequence(const Problem& p, const Sequences& s, const int64_t* columns,
+                                                     int32_t number) {
   int64_t before = 0;
-  if (p.joined) {
+  if (columns != nullptr) {
+    before = columns[number];
+  } else if (p.joined) {
     // Every warp adds all of them: lengths are few, and a barrier takes longer.
     for (int32_t i = threadIdx.x % 32; i < number; i += 32) {
       before += columns_of(p, index_at(s.target_lengths, s.is_wide, i));
@@ -85,7 +130,9 @@ __device__ __forceinline__ void write_links(const Problem& p, const Sequences& s
                                             int32_t number, Sequence* sequences, Link* links) {
   if (threadIdx.x == 0) sequences[number] = sequence;
   const Labels<false> labels(s, sequence);
-  for (int32_t i = threadIdx.x; i < sequence.labels; i += blockDim.x) {
+  // Nobody asks for those of a sequence without alignments, which may have any number of labels.
+  const int32_t linked = sequence.has_alignments() ? sequence.labels : 0;
+  for (int32_t i = threadIdx.x; i < linked; i += blockDim.x) {
     const int32_t label = labels.at(i);
     int32_t next = sequence.labels;
     bool is_first = true;
@@ -106,7 +153,7 @@ __global__ void __launch_bounds__(kMostThreads)
   // Two steps' states, each behind two that no state is.
   __shared__ C rows[2][kMostThreads + 2];
   const int32_t number = static_cast<int32_t>(blockIdx.x), j = static_cast<int32_t>(threadIdx.x);
-  const Sequence sequence = checked_sequence(p, s, number);
+  const Sequence sequence = checked_sequence(p, s, w.before, number);
   C* const states = w.states + int64_t{number} * p.t * p.num_states;
   if (kBackwards) {
     write_links(p, s, sequence, number, w.sequences, w.links);
@@ -172,7 +219,7 @@ __global__ void __launch_bounds__(kMostThreads)
     walk_many_states(Problem p, const T* log_probs, Sequences s, Walk<Compute<T>> w) {
   using C = Compute<T>;
   const int32_t number = static_cast<int32_t>(blockIdx.x);
-  const Sequence sequence = checked_sequence(p, s, number);
+  const Sequence sequence = checked_sequence(p, s, w.before, number);
   C* const states = w.states + int64_t{number} * p.t * p.num_states;
   if (kBackwards) {
     write_links(p, s, sequence, number, w.sequences, w.links);
@@ -280,7 +327,10 @@ __global__ void __launch_bounds__(32 * kRowWarps) write_gradients(Problem p, Bac
 // A walk of all sequences; kFew says that a block has a thread for each state.
 template <bool kFew, bool kBackwards, typename T>
 Status enqueue_walk(const char* name, const Problem& p, const T* log_probs, const Sequences& s,
-                    const Walk<Compute<T>>& walk, Stream stream) {
+                    const Walk<Compute<T>>& walk, int64_t* before, Stream stream) {
+  if (before != nullptr) {
+    BARACUDA_RETURN_IF_FAILED(launch_kernel(name, find_columns, 1, kMostThreads, 0, stream, p, s, before));
+  }
   const int64_t threads = at_most(ceil_div(int64_t{p.num_states}, 32) * 32, kMostThreads);
   const auto kernel = kFew ? walk_few_states<kBackwards, T> : walk_many_states<kBackwards, T>;
   return launch_kernel(name, kernel, static_cast<uint32_t>(p.n), static_cast<uint32_t>(threads > 0 ? threads : 32), 0,
@@ -299,8 +349,10 @@ struct ForwardPath : StatesPath<kFew> {
   explicit ForwardPath(const Request<Problem, ForwardBuffers<T>>& request) : call(request) {}
   bool can() const { return StatesPath<kFew>::can(call.p); }
   Status enqueue() const {
-    const Walk<Compute<T>> walk{call.b.log_alpha, call.b.neg_log_likelihood, nullptr, nullptr};
-    return enqueue_walk<kFew, false>("ctc_loss kernel", call.p, call.b.log_probs, call.b.sequences, walk, call.stream);
+    const Columns columns(call.p, call.workspace);
+    const Walk<Compute<T>> walk{columns.before, call.b.log_alpha, call.b.neg_log_likelihood, nullptr, nullptr};
+    return enqueue_walk<kFew, false>("ctc_loss kernel", call.p, call.b.log_probs, call.b.sequences, walk,
+                                     columns.before, call.stream);
   }
 };
 
@@ -313,7 +365,7 @@ struct BackwardPath : StatesPath<kFew> {
     const char* const kernels = "ctc_loss_backward kernel";
     const GradientLayout<Compute<T>> gradient(call.p, call.workspace);
     const Status status = enqueue_walk<kFew, true>(kernels, call.p, call.b.log_probs, call.b.sequences, gradient.walk,
-                                                   call.stream);
+                                                   gradient.before, call.stream);
     BARACUDA_RETURN_IF_FAILED(status);
     return launch_early(kernels, write_gradients<T>, blocks_for(int64_t{call.p.t} * call.p.n, kRowWarps),
                         32 * kRowWarps, 0, call.stream, call.p, call.b, gradient.walk);
@@ -333,8 +385,8 @@ Status run(const Problem& p, const BackwardBuffers<T>& b, void* workspace, Strea
 }
 
 template <typename T>
-size_t bytes_of(const Problem&, const ForwardBuffers<T>*) {
-  return 0;
+size_t bytes_of(const Problem& p, const ForwardBuffers<T>*) {
+  return Columns(p, nullptr).layout.bytes();
 }
 template <typename T>
 size_t bytes_of(const Problem& p, const BackwardBuffers<T>*) {

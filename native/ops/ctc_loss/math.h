@@ -35,6 +35,8 @@ struct Sequence {
   int32_t labels;  // -1 if it is bad
 
   BARACUDA_HD int32_t states() const { return 2 * labels + 1; }
+  // A time step has one label at most.
+  BARACUDA_HD bool has_alignments() const { return steps >= labels; }
 };
 
 // `before` are the columns of the sequences before it, where targets are joined.
@@ -149,7 +151,9 @@ template <typename C>
 BARACUDA_HD Row row_of(const Problem& p, const Sequence& sequence, int64_t time, C neg_log_likelihood) {
   if (sequence.labels < 0) return Row::kNan;
   if (time >= sequence.steps) return Row::kZero;
-  if (is_finite(neg_log_likelihood)) return Row::kShares;
+  // A loss that a sequence cannot have is not believed: labels are linked in time that grows with their square, which
+  // is no more than all states of all steps if there are as many steps.
+  if (is_finite(neg_log_likelihood) && sequence.has_alignments()) return Row::kShares;
   return p.zero_infinity && neg_log_likelihood == -minus_infinity<C>() ? Row::kZero : Row::kNan;
 }
 

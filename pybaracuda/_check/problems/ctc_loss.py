@@ -137,7 +137,9 @@ _PROBLEMS = [
     _problem("bad-joined", "the same of joined targets", (4, 11, 7), 4, 3, 20,
              {"input_lengths": _any_lengths, "target_lengths": _any_lengths}),
     _problem("strands", "more blanks than strands", (90, 2, 65), 34, 64, 0, {"grad_output": unit}),
-    _problem("many-states", "more states than a block has threads", (3, 2, 40), 513),
+    _problem("few-steps", "fewer time steps than labels, whose finite losses nobody answered", (3, 2, 40), 9),
+    _problem("many-states", "more states than a block has threads", (560, 1, 40), 513),
+    _problem("many-joined", "joined targets of more sequences than a block adds at once", (2, 2100, 3), 1, 0, 2100),
     _problem("parallel", "enough work for several threads", (65, 40, 9), 20),
 ]  # fmt: skip
 

@@ -32,6 +32,7 @@ _BAD = (
     "where blank >= c. "
 )
 _LENGTHS_OF_OTHERS = "Where targets are joined a negative target_length counts as 0 for those behind it."
+_OF_JOINED = "Where targets are joined 8 bytes a sequence (on CUDA for more than 1024 sequences)"
 _SUM = (
     "The logarithm of a sum is that of 1 + exp(middle - largest) + exp(smallest - largest), added in this order, plus "
     "largest; exp and log err by less than one unit in the last place. "
@@ -65,7 +66,7 @@ OPERATORS: tuple[Operator, ...] = (
         variants=_VARIANTS,
         empty="No time steps: the loss is 0 where a target has no labels, else infinite. No classes or no states: NaN.",
         bad_data=_BAD + "Its loss is NaN and its log_alpha -infinity. No memory is read by it. " + _LENGTHS_OF_OTHERS,
-        workspace="None.",
+        workspace=_OF_JOINED + ", else none.",
         determinism=BIT_STABLE + _SUM.strip(),
         source=_SOURCE,
     ),
@@ -90,9 +91,10 @@ OPERATORS: tuple[Operator, ...] = (
         variants=_VARIANTS,
         empty="An empty grad_log_probs: success, nothing to write.",
         bad_data=_BAD + "Its gradient is NaN at every time step; so is that of a loss that is not finite, at those of "
-        "its sequence, unless zero_infinity says 0. No memory is read by a bad sequence. " + _LENGTHS_OF_OTHERS,
-        workspace="On the CPU for each sequence 12 bytes a state (f64: 22), on CUDA for each sequence 4 bytes (f64: 8) "
-        "a time step and state, 2 bytes a state and 16; and at most 48.",
+        "its sequence, unless zero_infinity says 0, and that of a finite loss that no forward call answers, of a "
+        "sequence with fewer time steps than labels. No memory is read by a bad sequence. " + _LENGTHS_OF_OTHERS,
+        workspace=_OF_JOINED + ". On the CPU for each sequence 12 bytes a state (f64: 22), on CUDA for each sequence 4 "
+        "bytes (f64: 8) a time step and state, 2 bytes a state and 16; and at most 64.",
         determinism=BIT_STABLE + _SUM + "Shares of a class are added in ascending order of their places in the target. "
         "Those of the blank are added in 32 strands, blank i in strand i mod 32, each in ascending order; neighbouring "
         "strands are added in pairs until one is left, and to this the shares of labels that are the blank.",

@@ -143,7 +143,7 @@ def _difference(found: Sequence[Any], expected: Sequence[Any]) -> float:
 def reason(error: BaseException) -> str:
     """Why a call cannot be made, in a few words."""
     text = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-    found = re.match(r"(\S+) does not have a deterministic implementation", text)
+    found = re.match(r"(.+?) does not have a deterministic implementation", text)
     return f"raises ({found[1]})" if found else text
 
 

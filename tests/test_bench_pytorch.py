@@ -89,6 +89,14 @@ def test_row_is_ours_and_right(row: Row, device: str, worker: ModuleType) -> Non
     json.dumps(asdict(found))  # no number of another kind
 
 
+def test_refusals_name_the_operator(worker: ModuleType) -> None:
+    """In one word or in several, as PyTorch has them."""
+    for name in ("put_", "median CUDA with indices output"):
+        text = f"{name} does not have a deterministic implementation, but you set 'torch.use_deterministic_algorithms"
+        assert worker.reason(RuntimeError(text)) == f"raises ({name})"
+    assert worker.reason(RuntimeError("out of memory")) == "out of memory"
+
+
 def test_pytorchs_own_calls(device: str, worker: ModuleType) -> None:
     row = next(row for row in ROWS if row.host == "grid_sample")
     found = RowResult(row.name, work(worker, "pytorch", device).rows(row, compiled=False))

@@ -40,6 +40,10 @@ def drawn(device: str, dtype: Any, *shape: int) -> Any:
     return (torch.randint(-6, 6, shape, device=device) / 4).to(dtype)
 
 
+def calls_of_ours(name: str) -> int:
+    return sum(line.ours for line in pybaracuda.torch.report().lines if line.operator.startswith(f"aten::{name}"))
+
+
 @FLOAT
 @NAME
 @pytest.mark.parametrize("keepdim", [False, True])
@@ -82,6 +86,29 @@ def test_installed_calls_answer_as_the_functions_do(name: str, device: str, dtyp
         assert torch.equal(found.indices, indices)
         (slopes,) = torch.autograd.grad(values.sum(), x)
         assert torch.equal(gradient, slopes)
+
+
+@NAME
+def test_dtypes_without_kernels(name: str, device: str) -> None:
+    """16-bit integers, and bools, of which PyTorch has the most frequent one alone."""
+    for dtype in (torch.int16, torch.bool) if name == "mode" else (torch.int16,):
+        drawn_numbers = torch.randint(-7, 7, (4, 301, 3), device=device)
+        x = (drawn_numbers * 4681 if dtype == torch.int16 else drawn_numbers > 1).to(dtype)  # up to either end
+        assert x.dtype == torch.bool or x.min() == -(2**15) + 1
+        options = ranked(name, 1)
+        values, indices = getattr(pybaracuda, name)(x.int(), *options)
+        out = torch.empty_like(values, dtype=dtype), torch.empty_like(indices)
+        before = calls_of_ours(name)
+        with pybaracuda.torch.install(devices=device):
+            found = getattr(torch, name)(x, *options)
+            getattr(torch, name)(x, *options, out=out)
+        assert calls_of_ours(name) == before + 2
+        for each in (tuple(found), out):
+            assert each[0].dtype == dtype
+            assert torch.equal(each[0], values.to(dtype))
+            assert torch.equal(each[1], indices)
+        plain = getattr(torch, name)(x, *options)  # the places of equals may be others
+        assert torch.equal(found[0], plain[0])
 
 
 @NAME
@@ -164,7 +191,7 @@ def test_tracers_do_not_refuse_what_is_ours_under_the_flag(call: Any) -> None:
     torch.use_deterministic_algorithms(True)
     try:
         with FakeTensorMode():
-            x, integers = torch.empty(3, 4, device="cuda"), torch.empty(3, 4, dtype=torch.int16, device="cuda")
+            x, bools = torch.empty(3, 4, device="cuda"), torch.empty(3, 4, dtype=torch.bool, device="cuda")
             for routes in ((), tuple(ROUTES.values())):
                 route_tracer(routes)
                 if routes:
@@ -174,7 +201,7 @@ def test_tracers_do_not_refuse_what_is_ours_under_the_flag(call: Any) -> None:
                     with pytest.raises(RuntimeError, match="does not have a deterministic implementation"):
                         call(x)
                 with pytest.raises(RuntimeError, match="does not have a deterministic implementation"):
-                    torch.median(integers, 1)
+                    torch.median(bools, 1)
                 assert torch.are_deterministic_algorithms_enabled()
     finally:
         route_tracer(())
@@ -185,5 +212,5 @@ def test_routes_are_on_cuda_by_default() -> None:
     """In these tests they are on the CPU, too, as the variable that conftest.py sets asks for."""
     operators = ("aten::kthvalue", "aten::median.dim", "aten::nanmedian.dim", "aten::mode", "aten::histc")
     assert all(ROUTES[each].conditions.endswith("on CUDA") for each in operators)
-    assert ROUTES["aten::kthvalue"].refusal(torch.zeros(3, dtype=torch.int16), 1) == "dtype torch.int16"
+    assert ROUTES["aten::kthvalue"].refusal(torch.zeros(3, dtype=torch.bool), 1) == "dtype torch.bool"
     assert ROUTES["aten::histc"].refusal(torch.zeros(3, dtype=torch.float16)) == "dtype torch.float16"

@@ -30,13 +30,16 @@ _SELECTED = (
     torch.int8,
     torch.uint8,
 )
+# Of dtypes without kernels: elements are compared and counted in one that has each of their values.
+_WIDENED = {torch.int16: torch.int32, torch.bool: torch.uint8}
 _COUNTED = (torch.float32, torch.float64)
 # 32 bits count the elements of a row whose most frequent one is looked for.
 _LONGEST = 2**32 - 1
-_ON_CUDA = "float32, float64, float16, bfloat16, int8, uint8, int32, int64; on CUDA"
+_DTYPES = "float32, float64, float16, bfloat16, int8, uint8, int16, int32, int64"
+_ON_CUDA = _DTYPES + "; on CUDA"
 
 
-def _refusal(self: Any, dim: int, k: int = 1) -> str:
+def _refusal(self: Any, dim: int, k: int = 1, with_bool: bool = False) -> str:
     rank = max(self.dim(), 1)
     if not -rank <= dim < rank or not self.numel():
         return "an empty tensor" if -rank <= dim < rank else "arguments that PyTorch refuses"
@@ -45,13 +48,16 @@ def _refusal(self: Any, dim: int, k: int = 1) -> str:
         return "arguments that PyTorch refuses"
     if length > _LONGEST:
         return "rows of more than 2^32 elements"
-    return "" if self.dtype in _SELECTED else f"dtype {self.dtype}"
+    has_kernel = self.dtype in _SELECTED or self.dtype == torch.int16 or (with_bool and self.dtype == torch.bool)
+    return "" if has_kernel else f"dtype {self.dtype}"
 
 
-def _into_refusal(self: Any, dim: int, keepdim: bool, values: Any, indices: Any, k: int = 1) -> str:
+def _into_refusal(
+    self: Any, dim: int, keepdim: bool, values: Any, indices: Any, k: int = 1, with_bool: bool = False
+) -> str:
     if values.dtype != self.dtype or indices.dtype != torch.int64:
         return "an output of another shape or dtype"
-    found = _refusal(self, dim, k)
+    found = _refusal(self, dim, k, with_bool)
     if found:
         return found
     fits = tuple(values.shape) == tuple(indices.shape) == _reduced(self, dim, keepdim)
@@ -68,6 +74,11 @@ def _reduced(self: Any, dim: int, keepdim: bool) -> tuple[int, ...]:
     return tuple(shape)
 
 
+def _select(function: Callable[..., Any], self: Any, *options: Any) -> tuple[Any, Any]:
+    values, indices = function(self.to(_WIDENED.get(self.dtype, self.dtype)), *options)
+    return values.to(self.dtype), indices
+
+
 def _write(outputs: tuple[Any, Any], found: tuple[Any, Any]) -> tuple[Any, Any]:
     for to, each in zip(outputs, found, strict=True):
         to.copy_(each)
@@ -80,7 +91,7 @@ def _kthvalue_refusal(self: Any, k: int, dim: int = -1, keepdim: bool = False) -
 
 @route("aten::kthvalue", _kthvalue_refusal, _ON_CUDA, devices=("cuda",))
 def _kthvalue(self: Any, k: int, dim: int = -1, keepdim: bool = False) -> Any:
-    return order.kthvalue(self, k, dim, keepdim)
+    return _select(order.kthvalue, self, k, dim, keepdim)
 
 
 def _kthvalue_into_refusal(
@@ -91,31 +102,32 @@ def _kthvalue_into_refusal(
 
 @route("aten::kthvalue.values", _kthvalue_into_refusal, _ON_CUDA, devices=("cuda",))
 def _kthvalue_into(self: Any, k: int, dim: int = -1, keepdim: bool = False, *, values: Any, indices: Any) -> Any:
-    return _write((values, indices), order.kthvalue(self, k, dim, keepdim))
+    return _write((values, indices), _select(order.kthvalue, self, k, dim, keepdim))
 
 
-def _enter(name: str, overload: str, into: str) -> None:
+def _enter(name: str, overload: str, into: str, with_bool: bool = False) -> None:
     function: Callable[..., Any] = getattr(order, name)
 
     def refusal(self: Any, dim: int = -1, keepdim: bool = False) -> str:
-        return _refusal(self, dim)
+        return _refusal(self, dim, with_bool=with_bool)
 
     def run(self: Any, dim: int = -1, keepdim: bool = False) -> Any:
-        return function(self, dim, keepdim)
+        return _select(function, self, dim, keepdim)
 
     def into_refusal(self: Any, dim: int = -1, keepdim: bool = False, *, values: Any, indices: Any) -> str:
-        return _into_refusal(self, dim, keepdim, values, indices)
+        return _into_refusal(self, dim, keepdim, values, indices, with_bool=with_bool)
 
     def run_into(self: Any, dim: int = -1, keepdim: bool = False, *, values: Any, indices: Any) -> Any:
-        return _write((values, indices), function(self, dim, keepdim))
+        return _write((values, indices), _select(function, self, dim, keepdim))
 
-    route(f"aten::{name}{overload}", refusal, _ON_CUDA, group=name, devices=("cuda",), refused_by_tracer=True)(run)
-    route(f"aten::{name}{into}", into_refusal, _ON_CUDA, group=name, devices=("cuda",))(run_into)
+    conditions = f"{_DTYPES}{', bool' * with_bool}; on CUDA"
+    route(f"aten::{name}{overload}", refusal, conditions, group=name, devices=("cuda",), refused_by_tracer=True)(run)
+    route(f"aten::{name}{into}", into_refusal, conditions, group=name, devices=("cuda",))(run_into)
 
 
 _enter("median", ".dim", ".dim_values")
 _enter("nanmedian", ".dim", ".dim_values")
-_enter("mode", "", ".values")
+_enter("mode", "", ".values", with_bool=True)
 
 
 def _ends(self: Any, low: Any, high: Any) -> tuple[float, float]:

@@ -15,7 +15,7 @@ SAME = "two runs on pybaracuda's kernels end with the same weights (a)"
 repeatable = importlib.import_module("examples.repeatable_training.run")
 
 
-# Without a torchvision that goes with this torch there is no detector; that is no skip.
+# Without a torchvision that goes with this torch there is no Mask R-CNN; that is no skip.
 HERE = sorted(filter(repeatable.is_there, repeatable.PROGRAMS))
 
 
@@ -43,7 +43,7 @@ def test_with_pytorchs_flag(device: str) -> None:
 
 
 def test_a_program_that_fails_is_named() -> None:
-    with pytest.raises(repeatable.FailedError, match=r"(?s)no_such_program ended with status 1.*No module"):
+    with pytest.raises(repeatable.FailedError, match=r"(?s)no_such_program ended with status 1.*No such file"):
         repeatable.train("no_such_program", "cpu", "ours")
 
 

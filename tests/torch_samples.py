@@ -22,6 +22,7 @@ TAKEN = {
     "grid_sampler_3d": ("aten::grid_sampler_3d", "aten::grid_sampler_3d_backward"),
     "nn.functional.pad reflect": ("aten::reflection_pad2d", "aten::reflection_pad3d_backward"),
     "nn.functional.pad replicate": ("aten::replication_pad1d", "aten::replication_pad2d_backward"),
+    "nn.functional.pad replicate_negative": ("aten::replication_pad2d_backward",),
     "nn.functional.pad constant": ("aten::constant_pad_nd",),
     "constant_pad_nd": ("aten::constant_pad_nd",),
     "nn.functional.interpolate linear": ("aten::upsample_linear1d", "aten::upsample_linear1d_backward"),
@@ -34,6 +35,8 @@ TAKEN = {
         "aten::_upsample_nearest_exact1d_backward",
     ),
     "nn.functional.interpolate area": ("aten::_adaptive_avg_pool3d", "aten::_adaptive_avg_pool2d_backward"),
+    "nn.functional.upsample_bilinear": ("aten::upsample_bilinear2d", "aten::upsample_bilinear2d_backward"),
+    "nn.functional.upsample_nearest": ("aten::upsample_nearest2d", "aten::upsample_nearest3d_backward"),
     "_upsample_bilinear2d_aa": ("aten::_upsample_bilinear2d_aa", "aten::_upsample_bilinear2d_aa_backward"),
     "nn.functional.avg_pool1d": ("aten::avg_pool2d", "aten::avg_pool2d_backward"),
     "nn.functional.avg_pool2d": ("aten::avg_pool2d", "aten::avg_pool2d_backward"),
@@ -43,6 +46,7 @@ TAKEN = {
     "nn.functional.adaptive_avg_pool3d": ("aten::_adaptive_avg_pool3d", "aten::_adaptive_avg_pool3d_backward"),
     "nn.functional.max_pool1d": ("aten::max_pool2d_with_indices", "aten::max_pool2d_with_indices_backward"),
     "nn.functional.max_pool2d": ("aten::max_pool2d_with_indices", "aten::max_pool2d_with_indices_backward"),
+    "max_pool2d_with_indices_backward": ("aten::max_pool2d_with_indices_backward",),
     "nn.functional.max_pool3d": ("aten::max_pool3d_with_indices", "aten::max_pool3d_with_indices_backward"),
     "nn.functional.adaptive_max_pool1d": ("aten::adaptive_max_pool2d", "aten::adaptive_max_pool2d_backward"),
     "nn.functional.adaptive_max_pool2d": ("aten::adaptive_max_pool2d", "aten::adaptive_max_pool2d_backward"),
@@ -52,10 +56,16 @@ TAKEN = {
     "nn.functional.max_unpool1d": ("aten::max_unpool2d",),
     "nn.functional.max_unpool2d": ("aten::max_unpool2d",),
     "nn.functional.max_unpool3d": ("aten::max_unpool3d",),
+    "nn.functional.max_unpool1d grad": ("aten::max_unpool2d",),
+    "nn.functional.max_unpool2d grad": ("aten::max_unpool2d",),
+    "nn.functional.max_unpool3d grad": ("aten::max_unpool3d",),
     "nn.functional.nll_loss": ("aten::nll_loss_forward", "aten::nll_loss2d_backward"),
     "nn.functional.cross_entropy": ("aten::nll_loss2d_forward", "aten::nll_loss_backward"),
     "cumsum": ("aten::cumsum",),
     "cumprod": ("aten::cumprod", "aten::cumsum"),
+    "masked.cumsum": ("aten::cumsum",),
+    "masked.cumprod": ("aten::cumprod",),
+    "cumulative_trapezoid": ("aten::cumsum",),
     "logcumsumexp": ("aten::_logcumsumexp",),
     "cummax": ("aten::_cummax_helper", "aten::cummaxmin_backward"),
     "cummin": ("aten::_cummin_helper", "aten::cummaxmin_backward"),
@@ -63,6 +73,7 @@ TAKEN = {
     "kthvalue": ("aten::kthvalue",),
     "median": ("aten::median.dim",),
     "nanmedian": ("aten::nanmedian.dim",),
+    "masked.median": ("aten::nanmedian.dim",),
     "mode": ("aten::mode",),
     "histc": ("aten::histc",),
     "bincount": ("aten::bincount",),
@@ -75,6 +86,9 @@ TAKEN = {
     "index_select": ("aten::index_add_",),
     "repeat_interleave": ("aten::index_add_",),
     "index_put": ("aten::index_put",),
+    "_unsafe_masked_index_put_accumulate": ("aten::index_put",),
+    "__getitem__": ("aten::_index_put_impl_",),
+    "take": ("aten::put_",),
     "nn.functional.embedding": ("aten::embedding_dense_backward",),
     "nn.functional.embedding_bag": ("aten::_embedding_bag_dense_backward",),
     "_segment_reduce lengths": ("aten::segment_reduce", "aten::_segment_reduce_backward"),
@@ -98,7 +112,9 @@ ANSWERED = {"median": ("cannot have more than 25 dimensions",)}
 LACKING = frozenset({("nn.functional.embedding_bag", torch.bfloat16, "cuda")})
 # Their results are sums of terms of both signs, which may cancel.
 CANCELLING = frozenset({"nn.functional.nll_loss"})
-DTYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int32, torch.int64)
+# Those that few operators have kernels for.
+RARE = (torch.complex64, torch.uint8, torch.int16, torch.bool)
+DTYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int32, torch.int64, *RARE)
 
 
 @cache
@@ -141,7 +157,7 @@ COARSE = {
 }
 
 
-def _place_windows(found: list[Any], rng: np.random.Generator) -> None:
+def place_windows(found: list[Any], rng: np.random.Generator) -> None:
     """Give samples of a fractional pooling their random numbers, which PyTorch would draw by the dtype.
 
     Odd 64ths: no window of a few dozen elements then begins so near to a whole number that a dtype's rounding moves it.
@@ -155,13 +171,13 @@ def _place_windows(found: list[Any], rng: np.random.Generator) -> None:
 def samples(name: str, device: str, dtype: Any, rng: np.random.Generator) -> Iterator[Any]:
     """The operator's samples, each dense and with strides; of many some."""
     info = operators()[name]
-    differentiable = dtype.is_floating_point and info.supports_autograd
+    differentiable = (dtype.is_floating_point or dtype.is_complex) and info.supports_autograd
     found = list(info.sample_inputs(device, dtype, requires_grad=differentiable))
     if "fractional" in name:
         # PyTorch's kernel for the CPU, and no other, places windows in 16 bits, too.
         found = [] if device == "cpu" and dtype.itemsize == 2 else found
-        _place_windows(found, rng)
-    most = SLOW.get(name, MANY_IN_FLOAT32 if dtype is torch.float32 else MANY)
+        place_windows(found, rng)
+    most = SLOW.get(name, MANY_IN_FLOAT32 if dtype is torch.float32 else MANY // 4 if dtype in RARE else MANY)
     chosen = range(len(found)) if len(found) <= most else sorted(rng.choice(len(found), most, replace=False))
     for number in chosen:
         yield found[number]
@@ -169,14 +185,14 @@ def samples(name: str, device: str, dtype: Any, rng: np.random.Generator) -> Ite
 
 
 def called(operator: Callable[..., Any], sample: Any, dtype: Any = None) -> list[Any]:
-    """Outputs and gradients of a call on copies of a sample's tensors, floats converted to `dtype`."""
+    """Outputs and gradients of a call on copies of a sample's tensors, its floats in `dtype` or its complex."""
 
     def copied(value: Any) -> Any:
         if not isinstance(value, torch.Tensor):
             return value
         copy = value.detach().clone()
-        if dtype is not None and copy.is_floating_point():
-            copy = copy.to(dtype)
+        if dtype is not None and (copy.is_floating_point() or copy.is_complex()):
+            copy = copy.to(dtype.to_complex() if copy.is_complex() else dtype)
         return copy.requires_grad_(value.requires_grad)
 
     first, arguments, options = _pytree.tree_map(copied, (sample.input, sample.args, sample.kwargs))
@@ -188,6 +204,8 @@ def called(operator: Callable[..., Any], sample: Any, dtype: Any = None) -> list
         # Weights of one binary digit or two are exact in every dtype.
         weights = [(torch.arange(each.numel(), device=each.device) % 3 + 1).to(each.dtype) for each in differentiable]
         total = [each * weight.reshape(each.shape) for each, weight in zip(differentiable, weights, strict=True)]
-        found = torch.autograd.grad([each.sum() for each in total], wanted, allow_unused=True)
+        # A sum of both parts of a complex number is a number of which there is a gradient.
+        sums = [each.real.sum() + each.imag.sum() if each.is_complex() else each.sum() for each in total]
+        found = torch.autograd.grad(sums, wanted, allow_unused=True)
         results += [each for each in found if each is not None]
     return results

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Trains each small program twice in fresh processes on pybaracuda's kernels, and on PyTorch's alone, and compares.
 
-It runs on the pybaracuda that this interpreter has, beside torch, and torchvision for the detector.
+It runs on the pybaracuda that this interpreter has, beside torch, and torchvision for Mask R-CNN.
 
 python examples/repeatable_training/run.py --help
 """
@@ -23,6 +23,7 @@ from typing import NamedTuple
 # on the path yet.
 _FOUND = importlib.util.find_spec("pybaracuda")
 _ROOT = Path(__file__).resolve().parents[2]
+_FOLDER = Path(__file__).resolve().parent / "programs"
 
 # Each with the operators that our kernels must have done, and the module that it needs beside torch.
 PROGRAMS = {
@@ -30,15 +31,18 @@ PROGRAMS = {
     "graph_network": ({"aten::index_add", "aten::scatter_reduce.two", "aten::embedding_dense_backward"}, ""),
     "speech": ({"aten::_ctc_loss", "aten::_ctc_loss_backward"}, ""),
     "recommender": ({"aten::_embedding_bag", "aten::_embedding_bag_dense_backward"}, ""),
-    "detector": ({"torchvision::roi_align", "torchvision::_roi_align_backward"}, "torchvision"),
+    "mask_rcnn": ({"torchvision::_multiscale_roi_align", "torchvision::nms"}, "torchvision"),
 }
-# How a program is run: what stands before it on the command line.
-_FLAG = "import runpy, sys, torch; torch.use_deterministic_algorithms(True); sys.argv.pop(0)\n"
-_FLAG += "runpy.run_module(sys.argv[0], run_name='__main__', alter_sys=True)"
-WAYS = {
-    "pytorch": ("-m",),
+# How a program is run: what stands before its file on the command line.
+_FLAG = """import pathlib, runpy, sys, torch
+torch.use_deterministic_algorithms(True)
+sys.argv.pop(0)
+sys.path[0] = str(pathlib.Path(sys.argv[0]).parent)
+runpy.run_path(sys.argv[0], run_name="__main__")"""
+WAYS: dict[str, tuple[str, ...]] = {
+    "pytorch": (),
     "flag": ("-c", _FLAG),
-    "ours": ("-m", "pybaracuda.torch", "--deterministic", "--seed", "0", "--report", "-m"),
+    "ours": ("-m", "pybaracuda.torch", "--deterministic", "--seed", "0", "--report"),
 }
 # How often PyTorch alone is tried until its weights differ.
 _TRIES = 4
@@ -79,15 +83,15 @@ def train(program: str, device: str, way: str, steps: int | None = None) -> Trai
     """
     package = str(Path(_FOUND.origin).parents[1]) if _FOUND is not None and _FOUND.origin else ""
     path = [package, str(_ROOT), os.environ.get("PYTHONPATH", "")]
-    module = [f"examples.repeatable_training.{program}", "--device", device]
-    module += [] if steps is None else ["--steps", str(steps)]
+    command = [str(_FOLDER / f"{program}.py"), "--device", device]
+    command += [] if steps is None else ["--steps", str(steps)]
     environ = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, path))}
     if way == "flag":
         environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     # In an empty folder, since `python -m` looks there before it looks along the path.
     with tempfile.TemporaryDirectory() as folder:
         done = subprocess.run(
-            [sys.executable, *WAYS[way], *module],
+            [sys.executable, *WAYS[way], *command],
             cwd=folder,
             env=environ,
             capture_output=True,

@@ -198,14 +198,27 @@ def _layout(tensor: Any) -> Any:
     return torch.contiguous_format
 
 
+def _padded(self: Any, padding: Sequence[int]) -> list[int]:
+    """Answer the extents with what comes before and after each axis, or less it where that is negative."""
+    low, high = _split(padding, self.dim())
+    return [extent + before + after for extent, before, after in zip(self.shape, low, high, strict=True)]
+
+
+# PyTorch repeats elements as if nothing were cut off, and cuts then; the kernels cut first.
+def _positive(pads: Sequence[int]) -> tuple[int, ...]:
+    return tuple(max(each, 0) for each in pads)
+
+
+def _negative(pads: Sequence[int]) -> tuple[int, ...]:
+    return tuple(min(each, 0) for each in pads)
+
+
 def _repeated_refusal(axes: int, mode: str) -> Any:
     def refusal(self: Any, padding: Sequence[int]) -> str:
         if self.dim() not in (axes + 1, axes + 2) or len(padding) != 2 * axes:
             return "shapes that do not fit"
-        if min(padding) < 0:
-            return "a negative pad"
         extents = self.shape[-axes:]
-        if not self.numel():
+        if not self.numel() or min(_padded(self, padding)) < 1:
             return "an empty tensor"
         widest = [max(padding[2 * k], padding[2 * k + 1]) for k in range(axes)]
         if mode == "reflect" and any(w >= n for w, n in zip(widest, reversed(extents), strict=True)):
@@ -217,7 +230,7 @@ def _repeated_refusal(axes: int, mode: str) -> Any:
 
 def _enter_repeated(name: str, mode: str, axes: int) -> None:
     refusal = _repeated_refusal(axes, mode)
-    conditions = "no negative pads; float32, float64, float16, bfloat16"
+    conditions = "float32, float64, float16, bfloat16"
     # Rows within images PyTorch copies faster on a CPU, and elements that are only moved have the same bits.
     devices = ("cpu", "cuda") if axes == 1 else ("cuda",)
     if axes > 1:
@@ -225,22 +238,25 @@ def _enter_repeated(name: str, mode: str, axes: int) -> None:
 
     def forward(self: Any, padding: Sequence[int]) -> Any:
         low, high = _split(padding, self.dim())
-        shape = [extent + before + after for extent, before, after in zip(self.shape, low, high, strict=True)]
-        out = torch.empty(shape, dtype=self.dtype, device=self.device, memory_format=_layout(self))
-        return pad(self, low, high, mode=mode, out=out)
+        wide = _padded(self, [max(each, 0) for each in padding])
+        out = torch.empty(wide, dtype=self.dtype, device=self.device, memory_format=_layout(self))
+        pad(self, _positive(low), _positive(high), mode=mode, out=out)
+        if min(padding) >= 0:
+            return out
+        cut = torch.empty(_padded(self, padding), dtype=self.dtype, device=self.device, memory_format=_layout(self))
+        return pad(out, _negative(low), _negative(high), out=cut)
 
     def backward_refusal(grad_output: Any, self: Any, padding: Sequence[int]) -> str:
         found = refusal(self, padding) or of_floats(self, grad_output)
-        if found:
-            return found
-        low, high = _split(padding, self.dim())
-        shape = [extent + before + after for extent, before, after in zip(self.shape, low, high, strict=True)]
-        return "" if list(grad_output.shape) == shape else "shapes that do not fit"
+        fits = not found and list(grad_output.shape) == _padded(self, padding)
+        return found if found or fits else "shapes that do not fit"
 
     def backward(grad_output: Any, self: Any, padding: Sequence[int]) -> Any:
         low, high = _split(padding, self.dim())
+        if min(padding) < 0:
+            grad_output = pad_backward(grad_output, _negative(low), _negative(high))
         out = torch.empty(self.shape, dtype=self.dtype, device=self.device, memory_format=_layout(self))
-        return pad_backward(grad_output, low, high, mode=mode, out=out)
+        return pad_backward(grad_output, _positive(low), _positive(high), mode=mode, out=out)
 
     route(f"aten::{name}", refusal, conditions, devices=devices, compiled=False)(forward)
     route(f"aten::{name}_backward", backward_refusal, conditions, group=name)(backward)

@@ -11,8 +11,7 @@ from typing import Any
 import torch
 from torch import nn
 from torch.nn import functional
-
-from .training import device, train
+from training import device, train
 
 
 class SpatialTransformer(nn.Module):  # type: ignore[misc]

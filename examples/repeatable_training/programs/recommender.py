@@ -11,8 +11,7 @@ from typing import Any
 import torch
 from torch import nn
 from torch.nn import functional
-
-from .training import device, train
+from training import device, train
 
 _USERS, _ITEMS, _TAGS, _WIDTH = 4_000, 500, 60, 32
 # Of a user's bag; the last one is seen by nobody, and fills up.

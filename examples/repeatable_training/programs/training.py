@@ -36,9 +36,9 @@ def device() -> str:
     return str(_options().device)
 
 
-def train(model: torch.nn.Module, loss: Callable[[], Any]) -> None:
+def train(model: torch.nn.Module, loss: Callable[[], Any], rate: float = 0.01) -> None:
     """Take the steps that the command line asks for, and print a hash of the weights and a step's time."""
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
+    optimizer = torch.optim.SGD(model.parameters(), lr=rate, momentum=0.9)
     seconds = []
     for _ in range(_options().steps):
         begin = time.perf_counter()

@@ -11,8 +11,7 @@ from typing import Any
 import torch
 from torch import nn
 from torch.nn import functional
-
-from .training import device, train
+from training import device, train
 
 _TEXTS, _LETTERS, _FRAMES, _BANDS, _WIDTH = 32, 28, 160, 20, 32
 # The shortest and the longest text.

@@ -9,7 +9,20 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from benchmarks.harness.case import FORWARD, NO_SLOWER, Case, FrameworkCall, JaxCall, Limit, Part, Row, on_cpu, us
+from benchmarks.harness.case import (
+    FORWARD,
+    NO_SLOWER,
+    TWICE_AS_FAST,
+    Case,
+    FrameworkCall,
+    JaxCall,
+    Limit,
+    Part,
+    Row,
+    no_cliff,
+    on_cpu,
+    us,
+)
 from benchmarks.harness.draw import Draw
 from pybaracuda import (
     GridSampleBackwardDescriptor,
@@ -255,29 +268,35 @@ _TRI_PLANES: dict[str, Any] = dict(n=12, c=32, ih=256, iw=256, oh=1, ow=98304, k
 _DETR: dict[str, Any] = dict(n=64, c=32, ih=100, iw=134, oh=300, ow=4, kind="random")
 _ONE_POINT: dict[str, Any] = dict(n=8, c=64, ih=64, iw=64, oh=64, ow=64, kind="one point")
 
+
+def _as_zeros(sizes: dict[str, Any], kind: str = "smooth") -> tuple[Limit, ...]:
+    """Other paddings within a twentieth of zeros, and no slower than a peer."""
+    return (*no_cliff(GridSampleBackward(**sizes, kind=kind), 1.05), *NO_SLOWER)
+
+
 CUDA = (
     Row(GridSampleBackward(**_FLOW), limits=us(118), headline=True),
     Row(GridSampleBackward(**_FLOW, element="f16"), limits=us(85), headline=True),
-    Row(GridSampleBackward(**_FLOW, element="bf16")),
+    Row(GridSampleBackward(**_FLOW, element="bf16"), limits=NO_SLOWER),
     Row(GridSampleBackward(**_FLOW, element="f64"), limits=us(240)),
     Row(GridSampleBackward(**_FLOW, kind="random"), limits=us(195), headline=True),
     Row(GridSampleBackward(**_RGB), limits=us(450), headline=True),
     Row(GridSampleBackward(**_DEEP), limits=us(70), headline=True),
-    Row(GridSampleBackward(**_DEEP, kind="random")),
+    Row(GridSampleBackward(**_DEEP, kind="random"), limits=NO_SLOWER),
     Row(GridSampleBackward(**_TRI_PLANES), limits=us(770), headline=True),
     Row(GridSampleBackward(**_DETR), limits=us(105), headline=True),
     Row(GridSampleBackward(**_ONE_POINT), limits=us(95), headline=True),
     # Border and reflection within a twentieth of zeros.
     Row(GridSampleBackward(**_FLOW, padding_mode="border"), limits=us(129)),
     Row(GridSampleBackward(**_FLOW, padding_mode="reflection"), limits=us(129)),
-    Row(GridSampleBackward(**_FLOW, padding_mode="border", align_corners=True)),
-    Row(GridSampleBackward(**_FLOW, kind="random", padding_mode="border")),
-    Row(GridSampleBackward(**_FLOW, kind="random", padding_mode="reflection")),
-    Row(GridSampleBackward(**_FLOW, mode="nearest")),
+    Row(GridSampleBackward(**_FLOW, padding_mode="border", align_corners=True), limits=_as_zeros(_FLOW)),
+    Row(GridSampleBackward(**_FLOW, kind="random", padding_mode="border"), limits=_as_zeros(_FLOW, "random")),
+    Row(GridSampleBackward(**_FLOW, kind="random", padding_mode="reflection"), limits=_as_zeros(_FLOW, "random")),
+    Row(GridSampleBackward(**_FLOW, mode="nearest"), limits=NO_SLOWER),
     Row(GridSampleBackward(**_FLOW, kind="random", mode="nearest"), limits=us(150)),
     Row(GridSampleBackward(**_FLOW, kind="random", mode="bicubic"), limits=us(1000)),
-    Row(GridSampleBackward(**_FLOW, mode="bicubic")),
-    Row(GridSampleBackward(**_RGB, padding_mode="reflection")),
+    Row(GridSampleBackward(**_FLOW, mode="bicubic"), limits=NO_SLOWER),
+    Row(GridSampleBackward(**_RGB, padding_mode="reflection"), limits=_as_zeros(_RGB)),
     Row(GridSample(**_FLOW, padding_mode="border"), limits=FORWARD),
     Row(GridSample(**_FLOW, padding_mode="reflection"), limits=FORWARD),
     Row(GridSample(**_FLOW, mode="nearest"), limits=FORWARD),
@@ -296,15 +315,14 @@ CUDA = (
 )
 
 _CPU_FLOW: dict[str, Any] = dict(n=2, c=32, ih=128, iw=128, oh=128, ow=128)
-_TWICE_AS_FAST = (Limit("peer", 0.5),)
 
 CPU = (
-    on_cpu(GridSampleBackward(**_CPU_FLOW), _TWICE_AS_FAST),
-    on_cpu(GridSampleBackward(**_CPU_FLOW, kind="random"), _TWICE_AS_FAST),
-    on_cpu(GridSampleBackward(**_CPU_FLOW, element="bf16"), _TWICE_AS_FAST),
-    on_cpu(GridSampleBackward(**_CPU_FLOW, padding_mode="reflection"), _TWICE_AS_FAST),
-    on_cpu(GridSampleBackward(**_CPU_FLOW, mode="nearest", padding_mode="border"), _TWICE_AS_FAST),
-    on_cpu(GridSampleBackward(**_CPU_FLOW, mode="bicubic"), NO_SLOWER),
+    on_cpu(GridSampleBackward(**_CPU_FLOW), TWICE_AS_FAST),
+    on_cpu(GridSampleBackward(**_CPU_FLOW, kind="random"), TWICE_AS_FAST),
+    on_cpu(GridSampleBackward(**_CPU_FLOW, element="bf16"), TWICE_AS_FAST),
+    on_cpu(GridSampleBackward(**_CPU_FLOW, padding_mode="reflection"), TWICE_AS_FAST),
+    on_cpu(GridSampleBackward(**_CPU_FLOW, mode="nearest", padding_mode="border"), TWICE_AS_FAST),
+    on_cpu(GridSampleBackward(**_CPU_FLOW, mode="bicubic"), TWICE_AS_FAST),
     on_cpu(GridSample(**_CPU_FLOW), NO_SLOWER),
     on_cpu(GridSample(**_CPU_FLOW, mode="bicubic"), NO_SLOWER),
     on_cpu(GridSample(**_CPU_FLOW, padding_mode="reflection"), NO_SLOWER),

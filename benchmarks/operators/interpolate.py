@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
-from benchmarks.harness.case import NO_SLOWER, Case, FrameworkCall, Limit, Part, Row, on_cpu
+from benchmarks.harness.case import NO_SLOWER, TWICE_AS_FAST, Case, FrameworkCall, Limit, Part, Row, on_cpu
 from benchmarks.harness.draw import Draw
 from pybaracuda import (
     InterpolateBackwardDescriptor,
@@ -165,8 +165,11 @@ class InterpolateBackward(_Interpolate):
 
 ORDER = 35
 
-# All bytes at the rate of a copy, and room for two more reads of what neighbours share.
+# All bytes at the rate of a copy, and room for two more reads of what neighbours share: whole factors, of which a half
+# is one.
 _NEAR_LIGHT = (Limit("light", 1.6), Limit("peer", 1.0))
+# Factors that are not whole, whose windows differ from element to element.
+_FRACTIONAL = (Limit("light", 2.2), Limit("peer", 1.0))
 # Sixteen taps for an output pixel.
 _CUBIC = (Limit("light", 2.2), Limit("peer", 1.0))
 # Filters that overlap.
@@ -195,21 +198,21 @@ CUDA = (
     Row(InterpolateBackward(**_DOUBLED, align_corners=True), limits=_NEAR_LIGHT),
     Row(InterpolateBackward(**_DOUBLED, mode="nearest"), limits=_NEAR_LIGHT),
     Row(InterpolateBackward(**_DOUBLED, mode="nearest-exact"), limits=_NEAR_LIGHT),
-    Row(InterpolateBackward(**_SMALL), limits=NO_SLOWER),
+    Row(InterpolateBackward(**_SMALL), limits=_NEAR_LIGHT),
     Row(InterpolateBackward(**_LARGE), limits=_NEAR_LIGHT),
     Row(InterpolateBackward(**_FOURFOLD), limits=_NEAR_LIGHT),
-    Row(InterpolateBackward(**_ODD), limits=NO_SLOWER),
-    Row(InterpolateBackward(**_HALVED), limits=NO_SLOWER),
-    Row(InterpolateBackward(**_ONE_PIXEL), limits=NO_SLOWER),
+    Row(InterpolateBackward(**_ODD), limits=_FRACTIONAL),
+    Row(InterpolateBackward(**_HALVED), limits=_NEAR_LIGHT),
+    Row(InterpolateBackward(**_ONE_PIXEL), limits=_NEAR_LIGHT),
     Row(InterpolateBackward(**_VOLUMES), limits=_NEAR_LIGHT),
     Row(InterpolateBackward(**_SIGNALS), limits=_NEAR_LIGHT),
     Row(InterpolateBackward(**_DOUBLED, mode="cubic"), limits=_CUBIC, headline=True),
     Row(InterpolateBackward(**_DOUBLED, mode="cubic", element="f16"), limits=_CUBIC),
     Row(InterpolateBackward(**_DOUBLED, mode="cubic", element="f64"), limits=_CUBIC),
-    Row(InterpolateBackward(**_SMALL, mode="cubic"), limits=NO_SLOWER),
+    Row(InterpolateBackward(**_SMALL, mode="cubic"), limits=_CUBIC),
     Row(InterpolateBackward(**_LARGE, mode="cubic"), limits=_CUBIC),
     Row(InterpolateBackward(**_ODD, mode="cubic", align_corners=True), limits=_CUBIC),
-    Row(InterpolateBackward(**_HALVED, mode="cubic"), limits=NO_SLOWER),
+    Row(InterpolateBackward(**_HALVED, mode="cubic"), limits=_CUBIC),
     *(
         row
         for mode in definitions.ANTIALIASED
@@ -220,7 +223,7 @@ CUDA = (
             Row(InterpolateBackward(**_THUMBNAILS, mode=mode), limits=_ANTIALIASED),
             Row(InterpolateBackward(**_REDUCED, mode=mode), limits=_ANTIALIASED),
             Row(InterpolateBackward(**_DOUBLED, mode=mode), limits=_ANTIALIASED),
-            Row(InterpolateBackward(**_SMALL_HALVED, mode=mode), limits=NO_SLOWER),
+            Row(InterpolateBackward(**_SMALL_HALVED, mode=mode), limits=_ANTIALIASED),
             Row(Interpolate(**_HALVED, mode=mode), limits=NO_SLOWER),
             Row(Interpolate(**_HALVED, mode=mode, element="f16"), limits=NO_SLOWER),
             Row(Interpolate(**_THUMBNAILS, mode=mode), limits=NO_SLOWER),
@@ -252,20 +255,20 @@ _CPU_THUMBNAILS: dict[str, Any] = dict(n=2, c=3, sizes=(512, 512), size=(112, 11
 _CPU_VOLUMES: dict[str, Any] = dict(n=1, c=8, sizes=(16, 32, 32), size=(32, 64, 64))
 
 CPU = (
-    on_cpu(InterpolateBackward(**_CPU_IMAGES), NO_SLOWER),
-    on_cpu(InterpolateBackward(**_CPU_IMAGES, element="bf16"), NO_SLOWER),
-    on_cpu(InterpolateBackward(**_CPU_IMAGES, mode="nearest"), NO_SLOWER),
-    on_cpu(InterpolateBackward(**_CPU_VOLUMES), NO_SLOWER),
+    on_cpu(InterpolateBackward(**_CPU_IMAGES), TWICE_AS_FAST),
+    on_cpu(InterpolateBackward(**_CPU_IMAGES, element="bf16"), TWICE_AS_FAST),
+    on_cpu(InterpolateBackward(**_CPU_IMAGES, mode="nearest"), TWICE_AS_FAST),
+    on_cpu(InterpolateBackward(**_CPU_VOLUMES), TWICE_AS_FAST),
     on_cpu(Interpolate(**_CPU_IMAGES), NO_SLOWER),
     on_cpu(Interpolate(**_CPU_IMAGES, element="bf16"), NO_SLOWER),
     on_cpu(Interpolate(**_CPU_IMAGES, mode="nearest"), NO_SLOWER),
     on_cpu(Interpolate(**_CPU_VOLUMES), NO_SLOWER),
-    on_cpu(InterpolateBackward(**_CPU_IMAGES, mode="cubic"), NO_SLOWER),
+    on_cpu(InterpolateBackward(**_CPU_IMAGES, mode="cubic"), TWICE_AS_FAST),
     on_cpu(Interpolate(**_CPU_IMAGES, mode="cubic"), NO_SLOWER),
     *(
-        on_cpu(direction(**sizes, mode=mode), NO_SLOWER)
+        on_cpu(direction(**sizes, mode=mode), limits)
         for mode in definitions.ANTIALIASED
-        for direction in (InterpolateBackward, Interpolate)
+        for direction, limits in ((InterpolateBackward, TWICE_AS_FAST), (Interpolate, NO_SLOWER))
         for sizes in (_CPU_HALVED, _CPU_THUMBNAILS)
     ),
 )

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.harness.case import NO_SLOWER, FrameworkCall, Limit, Part, Row, on_cpu
+from benchmarks.harness.case import NO_SLOWER, TWICE_AS_FAST, FrameworkCall, Limit, Part, Row, on_cpu
 from benchmarks.harness.draw import Draw
 from benchmarks.harness.pooling import PLANES, AdaptivePooling, FixedPooling, Pooling
 from pybaracuda import (
@@ -236,8 +236,8 @@ CUDA = (
 )
 
 CPU = (
-    on_cpu(MaxPoolBackward(n=2, c=16, extents=(32, 64, 64), kernel=3, stride=2), NO_SLOWER),
+    on_cpu(MaxPoolBackward(n=2, c=16, extents=(32, 64, 64), kernel=3, stride=2), TWICE_AS_FAST),
     on_cpu(MaxPool(n=2, c=16, extents=(32, 64, 64), kernel=3, stride=2), NO_SLOWER),
-    on_cpu(AdaptiveMaxPoolBackward(n=4, c=64, extents=(128, 128), bins=50), NO_SLOWER),
+    on_cpu(AdaptiveMaxPoolBackward(n=4, c=64, extents=(128, 128), bins=50), TWICE_AS_FAST),
     on_cpu(AdaptiveMaxPool(n=4, c=64, extents=(128, 128), bins=50), NO_SLOWER),
 )

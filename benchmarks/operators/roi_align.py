@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.harness.boxes import BoxCase
-from benchmarks.harness.case import FORWARD, NO_SLOWER, FrameworkCall, Part, Row, on_cpu, us
+from benchmarks.harness.case import FORWARD, NO_SLOWER, TWICE_AS_FAST, FrameworkCall, Part, Row, on_cpu, us
 from benchmarks.harness.draw import Draw
 from pybaracuda import (
     RoiAlignBackwardDescriptor,
@@ -383,6 +383,6 @@ CPU = (
     on_cpu(RoiAlignBackward(**_CPU_MAP, element="bf16")),
     on_cpu(RoiAlignBoxesBackward(**_CPU_MAP)),
     on_cpu(RoiAlign(**_CPU_MAP), NO_SLOWER),
-    on_cpu(RoiAlignLevelsBackward(**_CPU_MAP), NO_SLOWER),
+    on_cpu(RoiAlignLevelsBackward(**_CPU_MAP), TWICE_AS_FAST),
     on_cpu(RoiAlignLevels(**_CPU_MAP), NO_SLOWER),
 )

@@ -15,10 +15,15 @@ from benchmarks.operators.grid_sample import smooth_grid
 
 
 class Problem(NamedTuple):
-    """A function of tensors that takes gradients, and these."""
+    """A function of tensors that takes gradients, and these.
+
+    `ours` is a function of pybaracuda.torch that is called in its place where ours is measured: PyTorch's is composite,
+    so that an installation sees its parts alone. Nothing counts such a call, which is ours by what it is.
+    """
 
     function: Callable[..., Any]
     leaves: list[Any]
+    ours: Callable[..., Any] | None = None
 
 
 class Data:
@@ -96,10 +101,10 @@ def _grid_sample(
     return Problem(call, [data.leaf(*shape), data.put(grid).requires_grad_()])
 
 
-def _grid_sample_3d(shape: tuple[int, int, int, int, int], mode: str, data: Data) -> Problem:
+def _grid_sample_3d(shape: tuple[int, int, int, int, int], mode: str, data: Data, padding: str = "zeros") -> Problem:
     sample = importlib.import_module("torch.nn.functional").grid_sample
     grid = data.numpy.uniform(-1, 1, (shape[0], *shape[2:], 3))
-    call = partial(sample, mode=mode, padding_mode="zeros", align_corners=False)
+    call = partial(sample, mode=mode, padding_mode=padding, align_corners=False)
     return Problem(call, [data.leaf(*shape), data.put(grid).requires_grad_()])
 
 
@@ -189,10 +194,10 @@ def _gather(rows: int, columns: int, data: Data) -> Problem:
     return Problem(lambda table: table.gather(0, index), [data.leaf(-(-rows // 10), columns)])
 
 
-def _bags(mode: str, words: int, columns: int, count: int, data: Data) -> Problem:
-    """Of 4 to 10 ids each."""
+def _bags(mode: str, words: int, columns: int, count: int, data: Data, shortest: int = 4, longest: int = 10) -> Problem:
+    """Of so many ids each, but for the last one."""
     bag = importlib.import_module("torch.nn.functional").embedding_bag
-    lengths = data.numpy.integers(4, 11, count // 4 + 1)
+    lengths = data.numpy.integers(shortest, longest + 1, count // shortest + 1)
     begins = np.cumsum(lengths) - lengths
     offsets = data.torch.from_numpy(begins[begins < count]).to(data.device)
     index = data.ids(count, words)
@@ -248,6 +253,17 @@ def _classified(name: str, shape: Sequence[int], data: Data) -> Problem:
     return Problem(lambda x: getattr(functional, name)(x, target), [logits])
 
 
+def _fused(shape: Sequence[int], data: Data) -> Problem:
+    """Cross entropy beside ours of that name, which writes no log-softmax between."""
+
+    def ours(x: Any) -> Any:
+        return importlib.import_module("pybaracuda.torch").cross_entropy(x, target)
+
+    functional = importlib.import_module("torch.nn.functional")
+    target = data.ids(int(np.prod(shape)) // shape[1], shape[1]).reshape(shape[0], *shape[2:])
+    return Problem(lambda x: functional.cross_entropy(x, target), [data.leaf(*shape)], ours)
+
+
 def _windows(name: str, shape: Sequence[int], options: dict[str, Any], data: Data) -> Problem:
     """A pooling without boxes."""
     function = getattr(importlib.import_module("torch.nn.functional"), name)
@@ -273,6 +289,18 @@ def _pooled(name: str, shape: tuple[int, int, int, int], boxes: int, data: Data)
     options = {"sampling_ratio": 2} if name.endswith("roi_align") else {}
     call = partial(pool, output_size=7, spatial_scale=0.25, **options)
     return Problem(lambda x: call(x, rois), [data.leaf(*shape)])
+
+
+def _suppressed(count: int, data: Data) -> Problem:
+    """Boxes of some objects, moved and scaled a little; which are kept has no gradient: a factor has one."""
+    keep = importlib.import_module("torchvision.ops").nms
+    centers = data.numpy.uniform(0, 1000, (max(count // 10, 1), 2))
+    sides = np.exp(data.numpy.uniform(np.log(16), np.log(224), centers.shape))
+    object_of = data.numpy.integers(0, len(centers), count)
+    extents = sides[object_of] * np.exp(data.numpy.normal(0, 0.15, (count, 2)))
+    corners = centers[object_of] + sides[object_of] * data.numpy.normal(0, 0.15, (count, 2)) - extents / 2
+    boxes, scores = data.put(np.concatenate([corners, corners + extents], 1)), data.normal(count)
+    return Problem(lambda factor: keep(boxes, scores, 0.7) * factor, [data.leaf(1)])
 
 
 def _deformed(shape: tuple[int, int, int, int], masked: bool, data: Data) -> Problem:
@@ -317,12 +345,12 @@ def _unpooled(shape: Sequence[int], data: Data) -> Problem:
     return Problem(lambda x: function(x, indices, 2), [pooled.requires_grad_()])
 
 
-def _placed(shape: Sequence[int], data: Data) -> Problem:
-    """Maxima of windows of two places a side, half as many as places, which samples place."""
+def _placed(shape: Sequence[int], data: Data, part: float = 0.5) -> Problem:
+    """Maxima of windows of two places a side, as many as a part of the places, which samples place."""
     axes = len(shape) - 2
     function = getattr(importlib.import_module("torch.nn.functional"), f"fractional_max_pool{axes}d")
     samples = data.put(data.numpy.integers(0, 16, (*shape[:2], axes)) / 16)
-    sizes = [extent // 2 for extent in shape[2:]]
+    sizes = [int(extent * part) for extent in shape[2:]]
     return Problem(lambda x: function(x, 2, sizes, _random_samples=samples), [data.leaf(*shape)])
 
 
@@ -365,8 +393,7 @@ def _rows() -> Iterator[Row]:
     for mode, padding in (
         ("bilinear", "border"),
         ("bilinear", "reflection"),
-        ("nearest", "zeros"),
-        ("bicubic", "zeros"),
+        *((mode, padding) for mode in ("nearest", "bicubic") for padding in ("zeros", "border", "reflection")),
     ):
         whole, tiny = (
             partial(_grid_sample, shape, False, mode=mode, padding=padding)
@@ -374,8 +401,12 @@ def _rows() -> Iterator[Row]:
         )
         yield Row(f"grid_sample 2d {mode} {padding} 4x64x256x256 random", whole, tiny)
     for text, mode in (("trilinear", "bilinear"), ("nearest", "nearest")):
-        whole, tiny = (partial(_grid_sample_3d, shape, mode) for shape in ((1, 32, 64, 64, 64), (1, 1, 4, 4, 4)))
-        yield Row(f"grid_sample 3d {text} zeros 1x32x64x64x64 random", whole, tiny)
+        for padding in ("zeros", "border", "reflection"):
+            whole, tiny = (
+                partial(_grid_sample_3d, shape, mode, padding=padding)
+                for shape in ((1, 32, 64, 64, 64), (1, 1, 4, 4, 4))
+            )
+            yield Row(f"grid_sample 3d {text} {padding} 1x32x64x64x64 random", whole, tiny)
     yield Row(
         "affine_grid 16x512x512", partial(_affine_grid, 2, 16, 512), partial(_affine_grid, 2, 1, 4), "affine_grid"
     )
@@ -391,10 +422,15 @@ def _rows() -> Iterator[Row]:
         sizes = _IMAGES[axes]
         whole, tiny = partial(_interpolate, sizes, mode), partial(_interpolate, (1, 1, *[4] * axes), mode)
         yield Row(f"interpolate {mode} x2, {'x'.join(map(str, sizes))}", whole, tiny, f"interpolate {mode}")
+    for axes in (1, 3):
+        sizes = _IMAGES[axes]
+        whole, tiny = partial(_interpolate, sizes, "area"), partial(_interpolate, (1, 1, *[4] * axes), "area")
+        yield Row(f"interpolate area x2, {'x'.join(map(str, sizes))}", whole, tiny)
     for mode in ("bilinear", "bicubic"):
         name = f"interpolate {mode} antialiased"
         whole, tiny = partial(_antialiased, (16, 64, 256, 256), mode), partial(_antialiased, (1, 1, 4, 4), mode)
         yield Row(f"{name} x1/2, 16x64x256x256", whole, tiny, name)
+        yield Row(f"{name} x1/2, 16x64x128x128", partial(_antialiased, (16, 64, 128, 128), mode), tiny)
     for name, options in (("avg_pool2d", {"kernel_size": 2}), ("avg_pool3d", {"kernel_size": 3, "stride": 2}),
                           ("adaptive_avg_pool2d", {"output_size": 7}), ("adaptive_avg_pool2d", {"output_size": 50}),
                           ("adaptive_avg_pool3d", {"output_size": 7}), ("max_pool2d", {"kernel_size": 3, "stride": 2}),
@@ -412,9 +448,15 @@ def _rows() -> Iterator[Row]:
         host = "" if name == "adaptive_avg_pool2d" and size != 7 else group
         yield Row(f"{name} {size}, {'x'.join(map(str, shape))}", whole, tiny, host)
     for axes, shape in _PLANES.items():
+        options, text = {"kernel_size": 3, "stride": 2, "padding": 1}, "x".join(map(str, shape))
+        whole, tiny = (partial(_windows, f"max_pool{axes}d", each, options) for each in (shape, (1, 1, *[4] * axes)))
+        yield Row(f"max_pool{axes}d 3, padding 1, {text}", whole, tiny)
+    for axes, shape in _PLANES.items():
         whole, tiny = partial(_placed, shape), partial(_placed, (1, 1, *[4] * axes))
         name = f"fractional_max_pool{axes}d"
         yield Row(f"{name} 2, {'x'.join(map(str, shape))}", whole, tiny, name)
+    whole, tiny = (partial(_placed, each, part=0.7) for each in (_PLANES[3], (1, 1, 4, 4, 4)))
+    yield Row(f"fractional_max_pool3d 2 to 0.7, {'x'.join(map(str, _PLANES[3]))}", whole, tiny)
     for axes, shape in ((1, _IMAGES[1]), *_PLANES.items()):
         whole, tiny = partial(_unpooled, shape), partial(_unpooled, (1, 1, *[4] * axes))
         yield Row(f"max_unpool{axes}d 2, {'x'.join(map(str, shape))}", whole, tiny, f"max_unpool{axes}d")
@@ -423,6 +465,8 @@ def _rows() -> Iterator[Row]:
         whole, tiny = partial(_classified, name, shape), partial(_classified, name, (2, 3, 4, 4)[: len(shape)])
         host = "" if name == "cross_entropy" else "nll_loss2d" if len(shape) == 4 else "nll_loss"
         yield Row(f"{name} of {'x'.join(map(str, shape))}", whole, tiny, host, formula=name == "cross_entropy")
+    whole, tiny = partial(_fused, (8, 21, 512, 512)), partial(_fused, (2, 3, 4, 4))
+    yield Row("cross_entropy of pybaracuda.torch of 8x21x512x512", whole, tiny, compiled=False)
     for name in ("cumsum", "cumprod", "logcumsumexp", "cummax", "cummin"):
         # Of products and logarithms PyTorch's gradient is arithmetic around other scans.
         formula, is_compiled = name in ("cumprod", "logcumsumexp"), name in ("cumsum", "cumprod")
@@ -479,6 +523,10 @@ def _rows() -> Iterator[Row]:
         # PyTorch's deterministic flag refuses the gradient of maxima.
         host = "embedding_bag" if mode == "sum" else ""
         yield Row(f"embedding_bag {mode} 50,000 x 128, 200,000 ids", whole, tiny, host)
+    for mode in ("sum", "mean", "max"):
+        whole = partial(_bags, mode, 50_000, 128, 200_000, shortest=20, longest=20)
+        tiny = partial(_bags, mode, 8, 4, 16, shortest=4, longest=4)
+        yield Row(f"embedding_bag {mode} 50,000 x 128, 10,000 bags of 20 ids", whole, tiny)
     whole, tiny = partial(_sparse, 100_000, 16, 64), partial(_sparse, 4, 2, 3)
     yield Row("sparse.mm 100,000 x 100,000 of 1,600,000 values, 64 columns", whole, tiny, compiled=False)
     for reduce in ("sum", "max"):
@@ -491,6 +539,12 @@ def _rows() -> Iterator[Row]:
         whole, tiny = partial(_pooled, name, _BIN_MAPS, 512), partial(_pooled, name, (1, 49, 8, 8), 2)
         text = f"torchvision {name} 7x7, N2 C490 50x76, 512 boxes"
         yield Row(text, whole, tiny, name, needs="torchvision", other_gradient=name == "ps_roi_pool")
+        # On the map of a finer stage.
+        whole = partial(_pooled, name, (2, 490, 100, 152), 1000)
+        text = f"torchvision {name} 7x7, N2 C490 100x152, 1000 boxes"
+        yield Row(text, whole, tiny, needs="torchvision", other_gradient=name == "ps_roi_pool")
+    whole, tiny = partial(_suppressed, 6000), partial(_suppressed, 20)
+    yield Row("torchvision nms of 6,000 boxes", whole, tiny, needs="torchvision", compiled=False)
     for shape, masked in (((2, 64, 100, 152), False), ((2, 256, 50, 76), True)):
         whole, tiny = partial(_deformed, shape, masked), partial(_deformed, (1, 2, 4, 4), masked)
         text = f"torchvision deform_conv2d 3x3{', masks' * masked}, {'x'.join(map(str, shape))}"

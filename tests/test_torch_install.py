@@ -84,6 +84,25 @@ def test_index_add(dim: int, form: str, alpha: float, dtype: Any, device: str, r
 
 
 @FLOAT
+@pytest.mark.parametrize(("reduce", "same_as"), [("add", "sum"), ("multiply", "prod")])
+@pytest.mark.parametrize("by_element", [False, True])
+def test_scatter_with_a_reduction(
+    reduce: str, same_as: str, by_element: bool, dtype: Any, device: str, rng: np.random.Generator
+) -> None:
+    """The sums and products of scatter_reduce, to the bit; whole numbers, whose sums are exact, as PyTorch's."""
+    index = torch.from_numpy(rng.integers(0, 5, (30, 7) if by_element else (30, 1))).to(device).expand(30, 7)
+    given, source = fresh(rng, (5, 7), dtype, device), 1 + fresh(rng, (30, 7), dtype, device) / 8
+    whole = [torch.from_numpy(rng.integers(-9, 9, shape)).to(device) for shape in ((5, 7), (30, 7))]
+    wanted = whole[0].scatter(0, index, whole[1], reduce=reduce)
+    with pybaracuda.torch.install(devices=device), Hits("aten::scatter.reduce", "aten::scatter_.reduce"):
+        found = given.scatter(0, index, source, reduce=reduce)
+        assert same(given.scatter_reduce(0, index, source, same_as), found)
+        assert same(given.clone().scatter_(0, index, source, reduce=reduce), found)
+        assert torch.equal(whole[0].scatter(0, index, whole[1], reduce=reduce), wanted)
+        assert torch.equal(whole[0].clone().scatter_(0, index, whole[1], reduce=reduce), wanted)
+
+
+@FLOAT
 @pytest.mark.parametrize("dim", [0, 1])
 @pytest.mark.parametrize(("reduce", "include_self"), list(product(REDUCTIONS, [True, False])))
 def test_scatter_reduce(

@@ -200,6 +200,25 @@ def _scatter_reduce_in_place(
     return self.copy_(_scatter_reduced(self, dim, index, src, reduce, include_self))
 
 
+# What scatter calls its reductions, which self takes part in.
+_OF_SCATTER = {"add": "sum", "multiply": "prod"}
+
+
+def _scatter_with_reduction_refusal(self: Any, dim: int, index: Any, src: Any, *, reduce: str) -> str:
+    known = _OF_SCATTER.get(reduce)
+    return f"reduce={reduce!r}" if known is None else _scatter_reduce_refusal(self, dim, index, src, known)
+
+
+@route("aten::scatter.reduce", _scatter_with_reduction_refusal, _REDUCED, group="scatter_reduce")
+def _scatter_with_reduction(self: Any, dim: int, index: Any, src: Any, *, reduce: str) -> Any:
+    return _scatter_reduced(self, dim, index, src, _OF_SCATTER[reduce], True).contiguous()
+
+
+@route("aten::scatter_.reduce", _scatter_with_reduction_refusal, _REDUCED, group="scatter_reduce")
+def _scatter_with_reduction_in_place(self: Any, dim: int, index: Any, src: Any, *, reduce: str) -> Any:
+    return self.copy_(_scatter_reduced(self, dim, index, src, _OF_SCATTER[reduce], True))
+
+
 def _index_reduce_refusal(
     self: Any, dim: int, index: Any, source: Any, reduce: str, *, include_self: bool = True
 ) -> str:

@@ -13,6 +13,7 @@ if not available("torch"):
     pytest.skip("no torch", allow_module_level=True)
 
 import torch
+from torch_calls import fresh
 
 import pybaracuda
 import pybaracuda.torch
@@ -28,10 +29,9 @@ MAPS = (2, 12, 9, 11)
 
 def drawn(rng: np.random.Generator, dtype: Any, device: str) -> tuple[Any, Any]:
     """Maps, and boxes in them or around them, whose coordinates every dtype has."""
-    maps = torch.from_numpy(rng.standard_normal(MAPS)).to(device, dtype)
     corners = rng.integers(-8, 40, (7, 2)) / 2
     rows = np.concatenate([rng.integers(0, 2, (7, 1)), corners, corners + rng.integers(-2, 30, (7, 2)) / 2], axis=1)
-    return maps, torch.from_numpy(rows).to(device, dtype)
+    return fresh(rng, MAPS, dtype, device), torch.from_numpy(rows).to(device, dtype)
 
 
 @FLOAT
@@ -49,7 +49,7 @@ def test_position_sensitive_regions(name: str, dtype: Any, device: str, rng: np.
     # Bin (i, j) of channel c is that of map (c PH + i) PW + j.
     channels = torch.arange(12, device=device, dtype=torch.int32).reshape(2, height, width)
     assert torch.equal(mapping, channels.expand(7, 2, height, width))
-    gradient = torch.from_numpy(rng.standard_normal(tuple(output.shape))).to(device, dtype)
+    gradient = fresh(rng, tuple(output.shape), dtype, device)
     arguments = (gradient, boxes, mapping, *OPTIONS[name], *MAPS)
     assert backward.refusal(*arguments) == ""
     slopes = getattr(pybaracuda, f"{name}_backward")(gradient, wide, MAPS, scale, *ratio)

@@ -13,6 +13,7 @@ if not available("torch"):
     pytest.skip("no torch", allow_module_level=True)
 
 import torch
+from torch_calls import Hits, messages
 
 import pybaracuda
 import pybaracuda.torch
@@ -38,10 +39,6 @@ def ranked(name: str, *others: Any) -> tuple[Any, ...]:
 def drawn(device: str, dtype: Any, *shape: int) -> Any:
     """Numbers of which most are there several times."""
     return (torch.randint(-6, 6, shape, device=device) / 4).to(dtype)
-
-
-def calls_of_ours(name: str) -> int:
-    return sum(line.ours for line in pybaracuda.torch.report().lines if line.operator.startswith(f"aten::{name}"))
 
 
 @FLOAT
@@ -98,11 +95,11 @@ def test_dtypes_without_kernels(name: str, device: str) -> None:
         options = ranked(name, 1)
         values, indices = getattr(pybaracuda, name)(x.int(), *options)
         out = torch.empty_like(values, dtype=dtype), torch.empty_like(indices)
-        before = calls_of_ours(name)
-        with pybaracuda.torch.install(devices=device):
+        operators = [operator for operator, route in ROUTES.items() if route.group == name]
+        assert len(operators) == 2
+        with pybaracuda.torch.install(devices=device), Hits(*operators):
             found = getattr(torch, name)(x, *options)
             getattr(torch, name)(x, *options, out=out)
-        assert calls_of_ours(name) == before + 2
         for each in (tuple(found), out):
             assert each[0].dtype == dtype
             assert torch.equal(each[0], values.to(dtype))
@@ -154,15 +151,8 @@ def test_errors_stay_pytorchs(device: str) -> None:
         lambda: torch.histc(x / 0, 4),
     )
     for call in calls:
-        messages = []
-        for installed in (False, True):
-            if installed:
-                pybaracuda.torch.install(devices=device)
-            with pytest.raises((RuntimeError, IndexError)) as caught:
-                call()
-            messages.append(str(caught.value).partition("[")[0])
-            pybaracuda.torch.uninstall()
-        assert messages[0] == messages[1]
+        plain, installed = messages(call, (RuntimeError, IndexError), device)
+        assert plain.partition("[")[0] == installed.partition("[")[0]
 
 
 def test_deterministic_algorithms_are_allowed(on_cuda: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ if not available("torch"):
 
 import torch
 from torch.utils import _pytree
-from torch_calls import all_ours
+from torch_calls import all_ours, messages
 from torch_samples import (
     ANSWERED,
     CANCELLING,
@@ -26,8 +27,8 @@ from torch_samples import (
     OTHER_PLACES,
     TAKEN,
     called,
+    offered,
     operators,
-    place_windows,
     samples,
 )
 
@@ -164,17 +165,9 @@ def test_errors_are_pytorchs(name: str, device: str) -> None:
             for one, other in zip(ours, of_cpu, strict=True):
                 torch.testing.assert_close(one.cpu(), other, rtol=0, atol=0, equal_nan=True)
             continue
-        messages = []
-        for installed in (False, True):
-            installation = pybaracuda.torch.install(devices=device) if installed else None
-            try:
-                with pytest.raises(case.error_type) as caught:
-                    info.op(sample.input, *sample.args, **sample.kwargs)
-                messages.append(str(caught.value))
-            finally:
-                if installation is not None:
-                    installation.remove()
-        assert messages[0] == messages[1]
+        call = partial(info.op, sample.input, *sample.args, **sample.kwargs)
+        plain, installed = messages(call, case.error_type, device)
+        assert plain == installed
 
 
 def differentiated(info: Any, sample: Any) -> tuple[Any, tuple[Any, ...]]:
@@ -199,13 +192,9 @@ def test_gradients_of_gradients(name: str, device: str, rng: np.random.Generator
     if not info.supports_autograd:
         return
     torch.manual_seed(0)  # a difference across an edge between two pixels would not be a derivative
-    tried = 0
     with pybaracuda.torch.install(devices=device):
         found = []
-        offered = list(info.sample_inputs(device, torch.float64, requires_grad=True))
-        if "fractional" in name:
-            place_windows(offered, rng)
-        for sample in offered:
+        for sample in offered(name, device, torch.float64, rng):
             call, given = differentiated(info, sample)
             # Where a place is named twice, PyTorch's gradient of an unpooling is not its derivative.
             unpooled = re.search(r"max_unpool(\d)d", name)
@@ -215,11 +204,10 @@ def test_gradients_of_gradients(name: str, device: str, rng: np.random.Generator
                 continue
             if given and all(0 < each.numel() <= MOST_DIFFERENTIATED for each in given):
                 found.append((call, given))
+        assert found
         # Derivatives are compared along random directions (the fast mode), not element by element, which takes two
         # calls each; and some of the samples are enough, in turns.
         for call, given in found[:: -(-len(found) // MANY_DERIVATIVES)]:
             assert torch.autograd.gradcheck(call, given, fast_mode=True)
             if info.supports_gradgrad and name not in WITHOUT_SECOND_DERIVATIVE:
                 assert torch.autograd.gradgradcheck(call, given, fast_mode=True)
-            tried += 1
-    assert tried

@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What tests of install() share: which calls our kernels did, fresh tensors, and equality; no tests here."""
+"""What tests of install() share: which calls our kernels did, errors, fresh tensors, and equality; no tests here."""
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 
 import pybaracuda.torch
@@ -34,6 +37,16 @@ class Hits:
         if raised[0] is None:
             for name, before in self._before.items():
                 assert ours(name) > before, f"{name} was not ours: {pybaracuda.torch.report()}"
+
+
+def messages(call: Callable[[], Any], kinds: Any, device: str) -> tuple[str, str]:
+    """What an error says without an installation and with one."""
+    found = []
+    for installation in (contextlib.nullcontext, lambda: pybaracuda.torch.install(devices=device)):
+        with installation(), pytest.raises(kinds) as caught:
+            call()
+        found.append(str(caught.value))
+    return found[0], found[1]
 
 
 def fresh(rng: np.random.Generator, shape: tuple[int, ...], dtype: Any, device: str) -> Any:

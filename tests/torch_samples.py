@@ -157,7 +157,7 @@ COARSE = {
 }
 
 
-def place_windows(found: list[Any], rng: np.random.Generator) -> None:
+def _place_windows(found: list[Any], rng: np.random.Generator) -> None:
     """Give samples of a fractional pooling their random numbers, which PyTorch would draw by the dtype.
 
     Odd 64ths: no window of a few dozen elements then begins so near to a whole number that a dtype's rounding moves it.
@@ -168,15 +168,21 @@ def place_windows(found: list[Any], rng: np.random.Generator) -> None:
         sample.kwargs["_random_samples"] = torch.from_numpy(drawn).to(image)
 
 
-def samples(name: str, device: str, dtype: Any, rng: np.random.Generator) -> Iterator[Any]:
-    """The operator's samples, each dense and with strides; of many some."""
+def offered(name: str, device: str, dtype: Any, rng: np.random.Generator) -> list[Any]:
+    """All of the operator's samples, whose tensors need gradients where they can have them."""
     info = operators()[name]
     differentiable = (dtype.is_floating_point or dtype.is_complex) and info.supports_autograd
     found = list(info.sample_inputs(device, dtype, requires_grad=differentiable))
     if "fractional" in name:
         # PyTorch's kernel for the CPU, and no other, places windows in 16 bits, too.
         found = [] if device == "cpu" and dtype.itemsize == 2 else found
-        place_windows(found, rng)
+        _place_windows(found, rng)
+    return found
+
+
+def samples(name: str, device: str, dtype: Any, rng: np.random.Generator) -> Iterator[Any]:
+    """The operator's samples, each dense and with strides; of many some."""
+    found = offered(name, device, dtype, rng)
     most = SLOW.get(name, MANY_IN_FLOAT32 if dtype is torch.float32 else MANY // 4 if dtype in RARE else MANY)
     chosen = range(len(found)) if len(found) <= most else sorted(rng.choice(len(found), most, replace=False))
     for number in chosen:

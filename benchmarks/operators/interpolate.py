@@ -168,12 +168,9 @@ ORDER = 35
 # All bytes at the rate of a copy, and room for two more reads of what neighbours share: whole factors, of which a half
 # is one.
 _NEAR_LIGHT = (Limit("light", 1.6), Limit("peer", 1.0))
-# Factors that are not whole, whose windows differ from element to element.
-_FRACTIONAL = (Limit("light", 2.2), Limit("peer", 1.0))
-# Sixteen taps for an output pixel.
-_CUBIC = (Limit("light", 2.2), Limit("peer", 1.0))
-# Filters that overlap.
-_ANTIALIASED = (Limit("light", 2.2), Limit("peer", 1.0))
+# Factors that are not whole, whose windows differ from element to element; sixteen taps for an output pixel; filters
+# that overlap.
+_SHARED = (Limit("light", 2.2), Limit("peer", 1.0))
 
 # Feature maps and labels doubled, as decoders do; a small map and a large one; volumes; signals; by no whole factor.
 _DOUBLED: dict[str, Any] = dict(n=16, c=64, sizes=(128, 128), size=(256, 256))
@@ -201,29 +198,29 @@ CUDA = (
     Row(InterpolateBackward(**_SMALL), limits=_NEAR_LIGHT),
     Row(InterpolateBackward(**_LARGE), limits=_NEAR_LIGHT),
     Row(InterpolateBackward(**_FOURFOLD), limits=_NEAR_LIGHT),
-    Row(InterpolateBackward(**_ODD), limits=_FRACTIONAL),
+    Row(InterpolateBackward(**_ODD), limits=_SHARED),
     Row(InterpolateBackward(**_HALVED), limits=_NEAR_LIGHT),
     Row(InterpolateBackward(**_ONE_PIXEL), limits=_NEAR_LIGHT),
     Row(InterpolateBackward(**_VOLUMES), limits=_NEAR_LIGHT),
     Row(InterpolateBackward(**_SIGNALS), limits=_NEAR_LIGHT),
-    Row(InterpolateBackward(**_DOUBLED, mode="cubic"), limits=_CUBIC, headline=True),
-    Row(InterpolateBackward(**_DOUBLED, mode="cubic", element="f16"), limits=_CUBIC),
-    Row(InterpolateBackward(**_DOUBLED, mode="cubic", element="f64"), limits=_CUBIC),
-    Row(InterpolateBackward(**_SMALL, mode="cubic"), limits=_CUBIC),
-    Row(InterpolateBackward(**_LARGE, mode="cubic"), limits=_CUBIC),
-    Row(InterpolateBackward(**_ODD, mode="cubic", align_corners=True), limits=_CUBIC),
-    Row(InterpolateBackward(**_HALVED, mode="cubic"), limits=_CUBIC),
+    Row(InterpolateBackward(**_DOUBLED, mode="cubic"), limits=_SHARED, headline=True),
+    Row(InterpolateBackward(**_DOUBLED, mode="cubic", element="f16"), limits=_SHARED),
+    Row(InterpolateBackward(**_DOUBLED, mode="cubic", element="f64"), limits=_SHARED),
+    Row(InterpolateBackward(**_SMALL, mode="cubic"), limits=_SHARED),
+    Row(InterpolateBackward(**_LARGE, mode="cubic"), limits=_SHARED),
+    Row(InterpolateBackward(**_ODD, mode="cubic", align_corners=True), limits=_SHARED),
+    Row(InterpolateBackward(**_HALVED, mode="cubic"), limits=_SHARED),
     *(
         row
         for mode in definitions.ANTIALIASED
         for row in (
-            Row(InterpolateBackward(**_HALVED, mode=mode), limits=_ANTIALIASED, headline=mode == "linear-antialias"),
-            Row(InterpolateBackward(**_HALVED, mode=mode, element="f16"), limits=_ANTIALIASED),
-            Row(InterpolateBackward(**_HALVED, mode=mode, element="f64"), limits=_ANTIALIASED),
-            Row(InterpolateBackward(**_THUMBNAILS, mode=mode), limits=_ANTIALIASED),
-            Row(InterpolateBackward(**_REDUCED, mode=mode), limits=_ANTIALIASED),
-            Row(InterpolateBackward(**_DOUBLED, mode=mode), limits=_ANTIALIASED),
-            Row(InterpolateBackward(**_SMALL_HALVED, mode=mode), limits=_ANTIALIASED),
+            Row(InterpolateBackward(**_HALVED, mode=mode), limits=_SHARED, headline=mode == "linear-antialias"),
+            Row(InterpolateBackward(**_HALVED, mode=mode, element="f16"), limits=_SHARED),
+            Row(InterpolateBackward(**_HALVED, mode=mode, element="f64"), limits=_SHARED),
+            Row(InterpolateBackward(**_THUMBNAILS, mode=mode), limits=_SHARED),
+            Row(InterpolateBackward(**_REDUCED, mode=mode), limits=_SHARED),
+            Row(InterpolateBackward(**_DOUBLED, mode=mode), limits=_SHARED),
+            Row(InterpolateBackward(**_SMALL_HALVED, mode=mode), limits=_SHARED),
             Row(Interpolate(**_HALVED, mode=mode), limits=NO_SLOWER),
             Row(Interpolate(**_HALVED, mode=mode, element="f16"), limits=NO_SLOWER),
             Row(Interpolate(**_THUMBNAILS, mode=mode), limits=NO_SLOWER),

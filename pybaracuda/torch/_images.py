@@ -198,6 +198,11 @@ def _layout(tensor: Any) -> Any:
     return torch.contiguous_format
 
 
+def _empty(self: Any, extents: Sequence[int]) -> Any:
+    """Answer a tensor like another one with these extents, in the memory format that PyTorch's padding keeps."""
+    return torch.empty(extents, dtype=self.dtype, device=self.device, memory_format=_layout(self))
+
+
 def _padded(self: Any, padding: Sequence[int]) -> list[int]:
     """Answer the extents with what comes before and after each axis, or less it where that is negative."""
     low, high = _split(padding, self.dim())
@@ -239,23 +244,20 @@ def _enter_repeated(name: str, mode: str, axes: int) -> None:
     def forward(self: Any, padding: Sequence[int]) -> Any:
         low, high = _split(padding, self.dim())
         wide = _padded(self, [max(each, 0) for each in padding])
-        out = torch.empty(wide, dtype=self.dtype, device=self.device, memory_format=_layout(self))
-        pad(self, _positive(low), _positive(high), mode=mode, out=out)
+        out = pad(self, _positive(low), _positive(high), mode=mode, out=_empty(self, wide))
         if min(padding) >= 0:
             return out
-        cut = torch.empty(_padded(self, padding), dtype=self.dtype, device=self.device, memory_format=_layout(self))
-        return pad(out, _negative(low), _negative(high), out=cut)
+        return pad(out, _negative(low), _negative(high), out=_empty(self, _padded(self, padding)))
 
     def backward_refusal(grad_output: Any, self: Any, padding: Sequence[int]) -> str:
         found = refusal(self, padding) or of_floats(self, grad_output)
-        fits = not found and list(grad_output.shape) == _padded(self, padding)
-        return found if found or fits else "shapes that do not fit"
+        return found or ("" if list(grad_output.shape) == _padded(self, padding) else "shapes that do not fit")
 
     def backward(grad_output: Any, self: Any, padding: Sequence[int]) -> Any:
         low, high = _split(padding, self.dim())
         if min(padding) < 0:
             grad_output = pad_backward(grad_output, _negative(low), _negative(high))
-        out = torch.empty(self.shape, dtype=self.dtype, device=self.device, memory_format=_layout(self))
+        out = _empty(self, self.shape)
         return pad_backward(grad_output, _positive(low), _positive(high), mode=mode, out=out)
 
     route(f"aten::{name}", refusal, conditions, devices=devices, compiled=False)(forward)
@@ -289,6 +291,4 @@ def _constant_refusal(self: Any, pads: Sequence[int], value: Any = 0) -> str:
 )
 def _constant_pad_nd(self: Any, pads: Sequence[int], value: Any = 0) -> Any:
     low, high = _split(pads, self.dim())
-    shape = [extent + before + after for extent, before, after in zip(self.shape, low, high, strict=True)]
-    out = torch.empty(shape, dtype=self.dtype, device=self.device, memory_format=_layout(self))
-    return pad(self, low, high, value=value, out=out)
+    return pad(self, low, high, value=value, out=_empty(self, _padded(self, pads)))

@@ -7,7 +7,7 @@ Gradients of order statistics stay PyTorch's: one element of each row is written
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from math import isfinite
 from typing import Any
 
@@ -21,25 +21,21 @@ from ._route import route
 __all__: list[str] = []
 
 _SELECTED = (
-    torch.float32,
-    torch.float64,
-    torch.float16,
-    torch.bfloat16,
-    torch.int32,
-    torch.int64,
-    torch.int8,
-    torch.uint8,
+    *(torch.float32, torch.float64, torch.float16, torch.bfloat16),
+    *(torch.int8, torch.uint8, torch.int16, torch.int32, torch.int64),
 )
 # Of dtypes without kernels: elements are compared and counted in one that has each of their values.
 _WIDENED = {torch.int16: torch.int32, torch.bool: torch.uint8}
 _COUNTED = (torch.float32, torch.float64)
 # 32 bits count the elements of a row whose most frequent one is looked for.
 _LONGEST = 2**32 - 1
-_DTYPES = "float32, float64, float16, bfloat16, int8, uint8, int16, int32, int64"
-_ON_CUDA = _DTYPES + "; on CUDA"
 
 
-def _refusal(self: Any, dim: int, k: int = 1, with_bool: bool = False) -> str:
+def _conditions(dtypes: Sequence[Any]) -> str:
+    return ", ".join(str(dtype).removeprefix("torch.") for dtype in dtypes) + "; on CUDA"
+
+
+def _refusal(self: Any, dim: int, k: int = 1, dtypes: Sequence[Any] = _SELECTED) -> str:
     rank = max(self.dim(), 1)
     if not -rank <= dim < rank or not self.numel():
         return "an empty tensor" if -rank <= dim < rank else "arguments that PyTorch refuses"
@@ -48,16 +44,15 @@ def _refusal(self: Any, dim: int, k: int = 1, with_bool: bool = False) -> str:
         return "arguments that PyTorch refuses"
     if length > _LONGEST:
         return "rows of more than 2^32 elements"
-    has_kernel = self.dtype in _SELECTED or self.dtype == torch.int16 or (with_bool and self.dtype == torch.bool)
-    return "" if has_kernel else f"dtype {self.dtype}"
+    return "" if self.dtype in dtypes else f"dtype {self.dtype}"
 
 
 def _into_refusal(
-    self: Any, dim: int, keepdim: bool, values: Any, indices: Any, k: int = 1, with_bool: bool = False
+    self: Any, dim: int, keepdim: bool, values: Any, indices: Any, k: int = 1, dtypes: Sequence[Any] = _SELECTED
 ) -> str:
     if values.dtype != self.dtype or indices.dtype != torch.int64:
         return "an output of another shape or dtype"
-    found = _refusal(self, dim, k, with_bool)
+    found = _refusal(self, dim, k, dtypes)
     if found:
         return found
     fits = tuple(values.shape) == tuple(indices.shape) == _reduced(self, dim, keepdim)
@@ -89,7 +84,7 @@ def _kthvalue_refusal(self: Any, k: int, dim: int = -1, keepdim: bool = False) -
     return _refusal(self, dim, k)
 
 
-@route("aten::kthvalue", _kthvalue_refusal, _ON_CUDA, devices=("cuda",))
+@route("aten::kthvalue", _kthvalue_refusal, _conditions(_SELECTED), devices=("cuda",))
 def _kthvalue(self: Any, k: int, dim: int = -1, keepdim: bool = False) -> Any:
     return _select(order.kthvalue, self, k, dim, keepdim)
 
@@ -100,34 +95,34 @@ def _kthvalue_into_refusal(
     return _into_refusal(self, dim, keepdim, values, indices, k)
 
 
-@route("aten::kthvalue.values", _kthvalue_into_refusal, _ON_CUDA, devices=("cuda",))
+@route("aten::kthvalue.values", _kthvalue_into_refusal, _conditions(_SELECTED), devices=("cuda",))
 def _kthvalue_into(self: Any, k: int, dim: int = -1, keepdim: bool = False, *, values: Any, indices: Any) -> Any:
     return _write((values, indices), _select(order.kthvalue, self, k, dim, keepdim))
 
 
-def _enter(name: str, overload: str, into: str, with_bool: bool = False) -> None:
+def _enter(name: str, overload: str, into: str, dtypes: Sequence[Any] = _SELECTED) -> None:
     function: Callable[..., Any] = getattr(order, name)
 
     def refusal(self: Any, dim: int = -1, keepdim: bool = False) -> str:
-        return _refusal(self, dim, with_bool=with_bool)
+        return _refusal(self, dim, dtypes=dtypes)
 
     def run(self: Any, dim: int = -1, keepdim: bool = False) -> Any:
         return _select(function, self, dim, keepdim)
 
     def into_refusal(self: Any, dim: int = -1, keepdim: bool = False, *, values: Any, indices: Any) -> str:
-        return _into_refusal(self, dim, keepdim, values, indices, with_bool=with_bool)
+        return _into_refusal(self, dim, keepdim, values, indices, dtypes=dtypes)
 
     def run_into(self: Any, dim: int = -1, keepdim: bool = False, *, values: Any, indices: Any) -> Any:
         return _write((values, indices), _select(function, self, dim, keepdim))
 
-    conditions = f"{_DTYPES}{', bool' * with_bool}; on CUDA"
+    conditions = _conditions(dtypes)
     route(f"aten::{name}{overload}", refusal, conditions, group=name, devices=("cuda",), refused_by_tracer=True)(run)
     route(f"aten::{name}{into}", into_refusal, conditions, group=name, devices=("cuda",))(run_into)
 
 
 _enter("median", ".dim", ".dim_values")
 _enter("nanmedian", ".dim", ".dim_values")
-_enter("mode", "", ".values", with_bool=True)
+_enter("mode", "", ".values", dtypes=(*_SELECTED, torch.bool))
 
 
 def _ends(self: Any, low: Any, high: Any) -> tuple[float, float]:
@@ -169,6 +164,5 @@ def _histc_into(self: Any, bins: int = 100, min: Any = 0, max: Any = 0, *, out: 
     return out.copy_(_histc(self, bins, min, max))
 
 
-_COUNTS = "float32, float64; on CUDA"
-route("aten::histc", _histc_refusal, _COUNTS, devices=("cuda",), refused_by_tracer=True)(_histc)
-route("aten::histc.out", _histc_into_refusal, _COUNTS, devices=("cuda",))(_histc_into)
+route("aten::histc", _histc_refusal, _conditions(_COUNTED), devices=("cuda",), refused_by_tracer=True)(_histc)
+route("aten::histc.out", _histc_into_refusal, _conditions(_COUNTED), devices=("cuda",))(_histc_into)

@@ -16,7 +16,13 @@ from typing import Any
 import pytest
 
 # What BARACUDA_TEST_REQUIRE calls it -> the exact reason.
-ALLOWED_REASONS = {"cuda": "no CUDA", "gpus": "fewer than two GPUs", "torch": "no torch", "rustc": "no rustc"}
+ALLOWED_REASONS = {
+    "cuda": "no CUDA",
+    "gpus": "fewer than two GPUs",
+    "torch": "no torch",
+    "torchvision": "no usable torchvision",
+    "rustc": "no rustc",
+}
 
 
 def required() -> set[str]:

@@ -146,14 +146,14 @@ def test_every_operator_taken_over_has_a_row(torch: ModuleType) -> None:
     words = {"grid_sampler_2d": "grid_sample 2d", "grid_sampler_3d": "grid_sample 3d"}
     words |= {"affine_grid_generator_backward": "affine_grid"}
     words |= {"embedding_dense_backward": "embedding", "sparse_mm": "sparse.mm"}
+    words |= {"value_selecting_reduction_backward": "kthvalue"}
     words |= {f"max_pool{axes}d_with_indices": f"max_pool{axes}d" for axes in (2, 3)}
     modes = {"linear1d": "linear", "bilinear2d": "bilinear", "bicubic2d": "bicubic", "trilinear3d": "trilinear"}
     words |= {f"upsample_{name}": f"interpolate {mode}" for name, mode in modes.items()}
     words |= {f"upsample_nearest{axes}d": "interpolate nearest" for axes in (1, 2, 3)}
     words |= {f"_upsample_nearest_exact{axes}d": "interpolate nearest-exact" for axes in (1, 2, 3)}
     words |= {f"_upsample_{mode}2d_aa": f"interpolate {mode} antialiased" for mode in ("bilinear", "bicubic")}
-    # nms, which the training has, has no gradient to be timed.
-    for name in set(pybaracuda.torch.operators()) - {"nms"}:
+    for name in pybaracuda.torch.operators():
         assert any(words.get(name, name) in row.name for row in ROWS), f"{name}: add it to benchmarks/pytorch/rows.py"
 
 

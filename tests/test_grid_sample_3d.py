@@ -103,6 +103,14 @@ def check(place: Place, case: GridCase, rule: Rule = PLAIN) -> tuple[Array, Arra
     return results
 
 
+def test_a_position_billions_of_reflections_away(place: Place) -> None:
+    """By hand: the image is mirrored every 4 pixels, and x = 2^33 + 6.25 is 0.75 in a mirrored one, nearest to 1."""
+    input, grid = np.arange(4.0).reshape(1, 1, 1, 1, 4), np.zeros((1, 1, 1, 1, 3))
+    grid[..., 0] = (2 * (2.0**33 + 6.25) + 1) / 4 - 1
+    sample = partial(pybaracuda.grid_sample, mode="nearest", padding_mode="reflection", align_corners=False)
+    assert place.run(sample, input, grid, outputs=[((1, 1, 1, 1, 1), input.dtype)])[0].item() == 1
+
+
 @RULE
 @pytest.mark.parametrize("reach", [1.0, 4.0, 1000.0])
 def test_random_grids(place: Place, dtype: Any, rng: np.random.Generator, rule: Rule, reach: float) -> None:

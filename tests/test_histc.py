@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from large_problems import PIECE, few_and_large, pieces, repeated
 from lattice import integers, normal
 from place import Place, available
-from tolerance import assert_exact
+from tolerance import assert_exact, assert_same_bits
 
 import pybaracuda
 from verify.definitions import histc as oracle
@@ -101,12 +102,22 @@ def test_numpy_counts_the_same(place: Place, rng: np.random.Generator) -> None:
     assert found.tolist() == np.histogram(x, 64, (-4.0, 4.0))[0].tolist()
 
 
-@pytest.mark.large
-def test_more_than_2_31_elements(place: Place) -> None:
-    x = np.zeros(2**31 + 9, DTYPES["bf16"])
-    x[-5:] = 1
-    assert run(place, x, 2, 0.0, 1.0).tolist() == [2.0**31, 5]
-    assert run(place, x, 2).tolist() == [2.0**31, 5]
+@few_and_large
+def test_more_than_2_31_elements(is_large: bool, place: Place, rng: np.random.Generator) -> None:
+    repeats, bins = pieces(is_large), 200
+    piece = rng.integers(0, bins - 1, PIECE).astype(np.float32)
+    piece[0] = 0
+    x = repeated(place, piece, repeats)
+    # The last elements alone are as large, so that the data's range has to be that of all of them.
+    x[-5:] = bins - 1
+    counts = oracle.histc(piece, bins, 0, bins) * repeats
+    counts -= np.bincount(piece[-5:].astype(np.int64), minlength=bins)
+    counts[-1] += 5
+    # Among so many bins most counts are held exactly; the only bin's does not fit 31 bits.
+    for wanted, low, high in ((counts, 0, bins), (counts, 0, 0), (counts.sum(keepdims=True), 0, bins)):
+        out = place.poisoned(wanted.shape, np.float32, 0xFF)
+        pybaracuda.histc(x, len(wanted), low, high, out=out)
+        assert_same_bits(place.numpy(out), wanted.astype(np.float32))
 
 
 @pytest.mark.skipif(not available("torch"), reason="no torch")

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from large_problems import PIECE, Batch, Calls, Operand, few_and_large, pieces, repeated, whole
 from lattice import integers, normal
 from place import Place, available
 from tolerance import assert_same_bits
@@ -160,24 +161,34 @@ def test_the_gradient_is_the_adjoint(place: Place, rng: np.random.Generator) -> 
     assert (values * g).sum() == (x * slopes).sum()
 
 
-@pytest.mark.large
-def test_rows_of_more_than_2_31_elements(place: Place) -> None:
-    x = np.full((1, 2**31 + 11, 1), 7, np.uint8)
-    x[0, -2:, 0] = 3
-    assert [int(each[0, 0]) for each in run(place, "kthvalue", x, 1)] == [3, 2**31 + 9]
-    assert [int(each[0, 0]) for each in run(place, "kthvalue", x, 3)] == [7, 0]
-    assert [int(each[0, 0]) for each in run(place, "median", x)] == [7, 0]
+@few_and_large
+def test_rows_of_more_than_2_31_elements(is_large: bool, place: Place) -> None:
+    length = pieces(is_large) * PIECE
+    x = repeated(place, np.full((1, PIECE, 1), 7, np.uint8), pieces(is_large), 1)
+    x[0, -3:-1, 0] = 3
+    x[0, -1, 0] = 9
+    # The first of equal elements answers; the last rank is a number past 2^31 too.
+    cases: list[tuple[str, tuple[int, ...], list[int]]] = [
+        ("kthvalue", (1,), [3, length - 3]),
+        ("kthvalue", (3,), [7, 0]),
+        ("kthvalue", (length - 1,), [7, 0]),
+        ("kthvalue", (length,), [9, length - 1]),
+        ("median", (), [7, 0]),
+    ]
+    for name, k, wanted in cases:
+        out = tuple(place.poisoned((1, 1), dtype, 0xFF) for dtype in (np.uint8, np.int64))
+        getattr(pybaracuda, name)(x, *k, dim=1, out=out)
+        assert [int(place.numpy(each)[0, 0]) for each in out] == wanted
 
 
 @NAME
-@pytest.mark.large
-def test_more_than_2_31_elements_in_rows(place: Place, name: str, rng: np.random.Generator) -> None:
-    few = rng.integers(0, 9, (3, 40, 1), dtype=np.uint8)
-    count = 2**31 // 120 + 1
-    found, wanted = run(place, name, np.tile(few, (count, 1, 1)), 20), run(place, name, few, 20)
-    for one, other in zip(found, wanted, strict=True):
-        assert_same_bits(np.ascontiguousarray(one[:3]), other)
-        assert_same_bits(np.ascontiguousarray(one[-3:]), other)
+@few_and_large
+def test_more_than_2_31_elements_in_rows(is_large: bool, place: Place, name: str, rng: np.random.Generator) -> None:
+    def answered(calls: Calls, rows: Any) -> None:
+        calls(getattr(pybaracuda, name), rows, *((20,) if name == "kthvalue" else ()), dim=1)
+
+    batch = Batch([Operand((40, 1), whole(0, 9, np.uint8))], 40, answered)
+    batch.check(place, batch.repeats if is_large else 3, rng)
 
 
 @pytest.mark.skipif(not available("torch"), reason="no torch")

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from large_problems import PIECE, assert_equal, few_and_large, poisoned, wound
 from lattice import any_bits, integers, normal
 from pad_gradients import assert_pad_gradient
 from place import Place
@@ -266,37 +267,49 @@ def test_large_batch(place: Place, dtype: Any, rng: np.random.Generator, problem
     assert_pad_gradient(backward(place, gradient, problem, dtype, mode), gradient, low, high, mode)
 
 
-@pytest.mark.large
-def test_more_than_2_31_elements(place: Place) -> None:
-    """Slices of the launches and 64-bit offsets, without an oracle: 2.2e9 elements, judged plane by plane."""
-    planes, rows, columns = 3, 30_000, 25_000
-    values = np.random.default_rng(7).integers(0, 250, (planes, rows, columns), np.uint8)
-    padded = place.numpy(pybaracuda.pad(place.array(values), (0, 2, 3), (0, 3, 2), "reflect"))
-    assert padded.size > 2**31
-    assert np.array_equal(padded[:, 2:-3, 3:-2], values)
-    for one, other in ((0, 4), (1, 3), (-1, -7), (-3, -5)):
-        assert np.array_equal(padded[:, one], padded[:, other])
-    for one, other in ((0, 6), (2, 4), (-1, -5), (-2, -4)):
-        assert np.array_equal(padded[:, :, one], padded[:, :, other])
-    del padded
-    gradient = np.empty(values.shape, np.float16)
-    for plane, numbers in zip(gradient, values, strict=True):
-        plane[...] = np.pad(numbers[: rows - 7, : columns - 9] % 3, [(2, 5), (4, 5)], "symmetric")
-    del values
-    assert gradient.size > 2**31
-    grad_input = place.numpy(pybaracuda.pad_backward(place.array(gradient), (0, 2, 4), (0, 5, 5), "symmetric"))
-    assert grad_input.shape == (planes, rows - 7, columns - 9)
-    for plane, actual in zip(gradient, grad_input, strict=True):
-        # Small integers: sums in any order are exact.
-        expected = plane[2:-5, 4:-5].copy()
-        expected[:2] += plane[1::-1, 4:-5]
-        expected[-5:] += plane[:-6:-1, 4:-5]
-        expected[:, :4] += plane[2:-5, 3::-1]
-        expected[:, -5:] += plane[2:-5, :-6:-1]
-        for down, up in ((slice(0, 2), slice(1, None, -1)), (slice(-5, None), slice(None, -6, -1))):
-            for right, left in ((slice(0, 4), slice(3, None, -1)), (slice(-5, None), slice(None, -6, -1))):
-                expected[down, right] += plane[up, left]
-        assert np.array_equal(actual, expected)
+# How far from an end of an axis a pad of the problem below can be seen, and what decides what is there.
+NEAR, DECIDING = 8, 16
+
+
+def ends(place: Place, array: Any, axis: int, count: int) -> Array:
+    """The first and the last places of an axis, one after another on the host."""
+    before = (slice(None),) * axis
+    sides = (slice(None, count), slice(-count, None))
+    return np.concatenate([place.numpy(array[(*before, side)]) for side in sides], axis)
+
+
+@few_and_large
+def test_more_than_2_31_elements(is_large: bool, place: Place, rng: np.random.Generator) -> None:
+    """Slices of the launches and 64-bit offsets.
+
+    Ends of rows and columns become what they become where all between them is left out; the rest is moved.
+    """
+    rows, columns = (30_000, 25_000) if is_large else (50, 60)
+
+    def assert_ends(function: Any, given: Any, low: Sequence[int], high: Sequence[int], mode: str, found: Any) -> None:
+        for axis in (1, 2):
+            wanted = function(ends(place, given, axis, DECIDING), low, high, mode)
+            assert_same_bits(ends(place, found, axis, NEAR), ends(Place(), wanted, axis, NEAR))
+
+    def middle(array: Any, sign: int) -> Any:
+        """What lies NEAR the ends of no axis, or what comes from there or goes there."""
+        sides = zip(low[1:], high[1:], strict=True)
+        return array[(slice(None), *(slice(NEAR + sign * first, -NEAR - sign * last) for first, last in sides))]
+
+    low, high = (0, 2, 3), (0, 3, 2)
+    values = wound(place, rng.integers(0, 250, PIECE, np.uint8), (3, rows, columns))
+    padded = poisoned(place, (3, rows + 5, columns + 5), np.uint8)
+    pybaracuda.pad(values, low, high, "reflect", out=padded)
+    assert_ends(pybaracuda.pad, values, low, high, "reflect", padded)
+    assert_equal(middle(padded, 0), middle(values, -1))
+    del values, padded  # the next ones take more memory
+
+    low, high = (0, 2, 4), (0, 5, 5)
+    gradient = wound(place, rng.integers(-3, 4, PIECE).astype(np.float16), (3, rows, columns))
+    grad_input = poisoned(place, (3, rows - 7, columns - 9), np.float16)
+    pybaracuda.pad_backward(gradient, low, high, "symmetric", out=grad_input)
+    assert_ends(pybaracuda.pad_backward, gradient, low, high, "symmetric", grad_input)
+    assert_equal(middle(grad_input, 0), middle(gradient, 1))
 
 
 WORDS = [

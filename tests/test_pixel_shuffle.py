@@ -3,12 +3,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from large_problems import Batch, Calls, Operand, few_and_large
 from lattice import normal
 from place import Place, available
 from tolerance import assert_same_bits
@@ -93,13 +95,19 @@ def test_random_problems(n: int, c: int, h: int, w: int, factor: int, seed: int)
     check(Place(), normal(np.random.default_rng(seed), (n, c * factor**2, h, w), np.float32), factor)
 
 
-@pytest.mark.large
-def test_more_than_2_31_elements(place: Place) -> None:
-    shape = (1, 4, 2**15, 2**14 + 1)
-    deep = np.arange(np.prod(shape, dtype=np.int64), dtype=np.int64).astype(np.float16).reshape(shape)
-    wide = place.run(pybaracuda.pixel_shuffle, deep, 2, outputs=[((1, 1, 2**16, 2**15 + 2), np.float16)])[0]
-    for i, j in np.ndindex(2, 2):
-        assert_same_bits(wide[0, 0, i::2, j::2], deep[0, 2 * i + j])
+@few_and_large
+def test_an_image_of_more_than_2_31_elements(is_large: bool, place: Place, rng: np.random.Generator) -> None:
+    """Of one image rows are repeated: every row of the deep one becomes two of the wide one, wherever it is."""
+
+    def shuffled(calls: Calls, deep: Any) -> None:
+        wide = calls(pybaracuda.pixel_shuffle, deep, 2, along=[2])
+        calls(pybaracuda.pixel_unshuffle, wide, 2, along=[2])
+
+    # No rows of whole vectors.
+    columns = 2**14 + 1
+    rows = Operand((1, 4, columns), partial(normal, dtype=np.float16), axis=2)
+    batch = Batch([rows], 4 * columns, shuffled)
+    batch.check(place, batch.repeats if is_large else 3, rng)
 
 
 @pytest.mark.skipif(not available("torch"), reason="no torch")

@@ -11,6 +11,7 @@ import pytest
 from function_cases import listed
 from hypothesis import given
 from hypothesis import strategies as st
+from large_problems import assert_equal, assert_repeated, few_and_large, parts, poisoned, repeated, shape_of
 from lattice import any_bits, integers, normal
 from operators.segment.calls import calls as segment_calls
 from place import Place
@@ -552,40 +553,101 @@ def test_rows_of_any_rank(name: str) -> None:
         assert_same_bits(two, np.ascontiguousarray(wanted[:, 0]))
 
 
-@pytest.mark.large
-def test_more_than_2_31_elements(place: Place) -> None:
-    """12.2 million rows of 192: parts of every result, among them what lies past 2^31 elements."""
-    count, width, num_segments = 12_200_000, 192, 100_000
-    rng = np.random.default_rng(11)
-    block = rng.integers(-8, 9, (50_000, width), np.int8).astype(np.float16)
-    rows = np.empty((count, width), np.float16)
-    for number, start in enumerate(range(0, count, len(block))):
-        rows[start : start + len(block)] = np.roll(block, number, axis=1)
-    assert rows.size > 2**31
-    ids = rng.integers(0, num_segments, count, np.int32)
-    ids[rng.random(count) < 0.05] = 77  # a long segment, of many pieces
-    looked_at = [0, 1, 77, num_segments - 1, *rng.integers(0, num_segments, 20), *ids[-5:]]
-    members = {segment: np.flatnonzero(ids == segment) for segment in looked_at}
-    array, index = place.array(rows), place.array(ids)
+class ManyRows(NamedTuple):
+    """A block of 4000 rows of 192 again and again; a segment's rows are from blocks all over the input.
+
+    A row of a block belongs, in different blocks, to different segments of one kind: sums and maxima of every segment
+    of a kind are equal, and known from one block. The last segment is a long one. It has rows of every block, which
+    add up to 0 in each; but the very last row is another than in its block, and the largest.
+    """
+
+    place: Place
+    block: Array
+    kind: Array  # -1: of the long segment
+    ids: Array
+    rows: Any
+    index: Any
+    last: Array
+
+    @property
+    def kinds(self) -> int:
+        return int(self.kind.max()) + 1
+
+    @property
+    def num_segments(self) -> int:
+        return int(self.ids.max()) + 1
+
+    def assert_kinds(self, found: Any, function: Any, of_the_long_one: Array) -> None:
+        assert_repeated(self.place, found[:-1], function(self.block, self.kind, self.kinds))
+        assert_same_bits(self.place.numpy(found[-1]), of_the_long_one)
+
+    def poisoned(self, dtype: Any) -> Any:
+        return self.place.poisoned((self.num_segments, self.block.shape[1]), dtype, 0xFF)
+
+    def gradient(self, rng: np.random.Generator) -> Array:
+        """No number is 0."""
+        return rng.integers(1, 100, (self.num_segments, self.block.shape[1])).astype(np.float16)
+
+
+def many_rows(place: Place, is_large: bool, rng: np.random.Generator) -> ManyRows:
+    height, width, kinds = 4000, 192, 36
+    blocks = 2**31 // (height * width) + 1 if is_large else 4
     # Small integers: sums in any order are exact.
-    sums = place.numpy(pybaracuda.segment_sum(array, index, num_segments))
-    largest, holders = pybaracuda.segment_max(array, index, num_segments, return_arg=True)
-    for segment, mine in members.items():
-        expected = rows[mine].astype(np.float64)
-        assert_same_bits(sums[segment], rounded(expected.sum(axis=0) + 0.0, np.float16))
-        assert_same_bits(place.numpy(largest)[segment], rounded(expected.max(axis=0), np.float16))
-        assert_same_bits(place.numpy(holders)[segment], mine[expected.argmax(axis=0)].astype(np.int32))
-    gradient = rng.integers(1, 100, (num_segments, width)).astype(np.float16)
-    given = place.array(gradient)
-    some = np.concatenate([np.arange(1000), np.arange(count - 1000, count), rng.integers(0, count, 1000)])
-    spread = place.numpy(pybaracuda.segment_sum_backward(given, index))
-    assert_same_bits(spread[some], gradient[ids[some]])
-    del spread
-    routed = place.numpy(pybaracuda.segment_max_backward(given, array, index))
-    for segment, mine in members.items():
+    block = rng.integers(-8, 9, (height, width)).astype(np.float16)
+    long = np.append(rng.permutation(height - 1)[:199], height - 1)
+    block[long[100:]] = 0 - block[long[:100]]
+    kind = rng.permutation(np.arange(height) % kinds)
+    ids = (np.arange(blocks)[:, None] + rng.integers(0, blocks, height)) % blocks * kinds + kind
+    ids[:, long] = blocks * kinds
+    kind[long] = -1
+    ids = ids.ravel().astype(np.int32)
+    rows, last = repeated(place, block, blocks), (9 + np.arange(width) % 5).astype(np.float16)
+    rows[-1] = place.array(last)
+    return ManyRows(place, block, kind, ids, rows, place.array(ids), last)
+
+
+@few_and_large
+def test_sums_of_more_than_2_31_elements(is_large: bool, place: Place, rng: np.random.Generator) -> None:
+    many = many_rows(place, is_large, rng)
+    sums = many.poisoned(np.float16)
+    pybaracuda.segment_sum(many.rows, many.index, many.num_segments, out=sums)
+    many.assert_kinds(sums, pybaracuda.segment_sum, many.last - many.block[-1])
+    gradient = place.array(many.gradient(rng))
+    spread = poisoned(place, shape_of(many.rows), np.float16)
+    pybaracuda.segment_sum_backward(gradient, many.index, out=spread)
+    for part in parts(*shape_of(many.rows)):
+        assert_equal(spread[part], gradient[many.index[part]])
+
+
+@few_and_large
+def test_maxima_of_more_than_2_31_elements(is_large: bool, place: Place, rng: np.random.Generator) -> None:
+    many = many_rows(place, is_large, rng)
+    count, width = shape_of(many.rows)
+    largest, holders = many.poisoned(np.float16), many.poisoned(np.int32)
+    pybaracuda.segment_max(many.rows, many.index, many.num_segments, return_arg=True, out=(largest, holders))
+    many.assert_kinds(largest, pybaracuda.segment_max, many.last)
+    # In 64 bits, as what comes of them are numbers of elements.
+    holding = holders * place.array(np.ones((1, 1), np.int64))
+    elements = holding * width + place.array(np.arange(width))
+    assert_equal(many.rows.reshape(-1)[elements], largest)
+    assert bool((many.index[holding] == place.array(np.arange(many.num_segments)[:, None])).all())
+    assert (place.numpy(holders[-1]) == count - 1).all()
+
+    gradient, routed = many.gradient(rng), poisoned(place, (count, width), np.float16)
+    pybaracuda.segment_max_backward(place.array(gradient), many.rows, many.index, out=routed)
+    assert_equal(routed.reshape(-1)[elements], place.array(gradient))
+    # Nothing else than these is written.
+    assert sum(int((routed[part] != 0).sum()) for part in parts(count, width)) == gradient.size
+
+    # That the first of equal rows holds a maximum, and zeros' signs, in some segments; the long one's are known.
+    late = many.ids[-12:][many.kind[-12:] >= 0]
+    for segment in (0, 1, many.num_segments - 2, *rng.integers(0, many.num_segments - 1, 20), *late):
+        mine = np.flatnonzero(many.ids == segment)
+        first = many.block[mine % len(many.block)].astype(np.float32).argmax(axis=0)
+        assert_same_bits(place.numpy(holders[int(segment)]), mine[first].astype(np.int32))
         expected = np.zeros((len(mine), width), np.float16)
-        expected[rows[mine].astype(np.float32).argmax(axis=0), np.arange(width)] = gradient[segment]
-        assert_same_bits(routed[mine], expected)
+        expected[first, np.arange(width)] = gradient[segment]
+        assert_same_bits(place.numpy(routed[place.array(mine)]), expected)
 
 
 def test_arguments() -> None:

@@ -18,6 +18,7 @@ import skip_policy
         ("no CUDA", True),
         ("fewer than two GPUs", True),
         ("no torch", True),
+        ("no usable torchvision", True),
         ("no rustc", True),
         ("no CUDA today", False),
         ("could not import 'torch'", False),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Gradients that PyTorch composes, of gather, cummax and cummin, and scatter_add along a short last axis."""
+"""Gradients that PyTorch composes, of gather, scans and order statistics, and scatter_add along a short last axis."""
 
 from __future__ import annotations
 
@@ -140,14 +140,78 @@ def test_gradients_of_running_extrema_are_scans(device: str, name: str, dim: int
     assert ((given.grad.double() - wide).abs() <= 60 * torch.finfo(dtype).eps * upstream.double().abs().sum()).all()
 
 
-@pytest.mark.parametrize("name", ["cummax", "gather"])
+@FLOAT
+@pytest.mark.parametrize("dim", [0, 1, -1])
+@pytest.mark.parametrize("zeros", [0, 1, 2])
+def test_the_gradient_of_running_products_divides_by_nothing(device: str, dim: int, zeros: int, dtype: Any) -> None:
+    place = place_of(device)
+    given = (1 + torch.rand(6, 9, device=place) / 8).to(dtype)
+    given[:zeros, :zeros] = 0
+    leaf, upstream = given.clone().requires_grad_(), torch.randn(6, 9, device=place).to(dtype)
+    pybaracuda.torch.install()
+    before = ours(device)
+    output = leaf.cumprod(dim)
+    output.backward(upstream)
+    assert_taken(device, "aten::cumprod_backward", before, 1)
+    if "left alone" not in device:
+        assert torch.equal(leaf.grad, pybaracuda.cumprod_backward(upstream, given, output.detach(), dim))
+    # Each product without one of its factors, and how large its terms are together.
+    wide, terms = given.double().movedim(dim, -1), upstream.double().movedim(dim, -1)
+    expected, magnitude = torch.zeros_like(wide), torch.zeros_like(wide)
+    for place_in_row in range(wide.shape[-1]):
+        others = wide.clone()
+        others[..., place_in_row] = 1
+        products = others.cumprod(-1)[..., place_in_row:]
+        expected[..., place_in_row] = (products * terms[..., place_in_row:]).sum(-1)
+        magnitude[..., place_in_row] = (products * terms[..., place_in_row:]).abs().sum(-1)
+    eps = torch.finfo(torch.float32 if dtype in (torch.float16, torch.bfloat16) else dtype).eps
+    found = leaf.grad.double().movedim(dim, -1)
+    # The output is rounded to its dtype before the gradient takes it.
+    bound = (2 * wide.shape[-1] * eps + 2 * torch.finfo(dtype).eps) * magnitude
+    assert ((found - expected).abs() <= bound + torch.finfo(dtype).tiny).all()
+
+
+@FLOAT
+@pytest.mark.parametrize("name", ["kthvalue", "median", "nanmedian", "mode", "max", "min"])
+@pytest.mark.parametrize("dim", [0, 1, -1])
+@pytest.mark.parametrize("keepdim", [False, True])
+def test_gradients_of_order_statistics_are_written_at_once(
+    device: str, name: str, dim: int, keepdim: bool, dtype: Any
+) -> None:
+    place = place_of(device)
+    given = torch.randn(5, 7, 4, device=place).to(dtype).requires_grad_()
+    pybaracuda.torch.install()
+    before = ours(device)
+    values, indices = getattr(given, name)(*((2,) if name == "kthvalue" else ()), dim, keepdim=keepdim)
+    upstream = torch.randn(values.shape, device=place).to(dtype)
+    values.backward(upstream)
+    assert_taken(device, "aten::value_selecting_reduction_backward", before, 1)
+    kept = (indices, upstream) if keepdim else (indices.unsqueeze(dim), upstream.unsqueeze(dim))
+    assert torch.equal(given.grad, torch.zeros_like(given).scatter_(dim, *kept))
+
+
+@pytest.mark.parametrize("name", ["sort", "topk"])
+def test_gradients_of_several_elements_of_a_row_stay_pytorchs(device: str, name: str) -> None:
+    given = torch.randn(5, 7, device=place_of(device), requires_grad=True)
+    pybaracuda.torch.install()
+    before = ours(device)
+    values, indices = given.sort(1) if name == "sort" else given.topk(3, 1)
+    upstream = torch.randn_like(values)
+    values.backward(upstream)
+    assert_taken(device, "aten::value_selecting_reduction_backward", before, 0)
+    assert torch.equal(given.grad, torch.zeros_like(given).scatter_(1, indices, upstream))
+
+
+@pytest.mark.parametrize("name", ["cummax", "gather", "cumprod", "median"])
 def test_second_derivatives_are_still_there(device: str, name: str) -> None:
     place = place_of(device)
     given = torch.randn(5, 30, device=place, dtype=torch.float64, requires_grad=True)
     index = torch.randint(0, 30, (5, 70), device=place)
 
     def function(x: Any) -> Any:
-        return x.cummax(1)[0] if name == "cummax" else x.gather(1, index)
+        if name == "cumprod":
+            return x[:, :6].cumprod(1)
+        return x.gather(1, index) if name == "gather" else getattr(x, name)(1)[0]
 
     pybaracuda.torch.install()
     assert torch.autograd.gradcheck(function, given)

@@ -18,6 +18,7 @@ from torch_calls import Hits, ours, same
 
 import pybaracuda
 import pybaracuda.torch
+from pybaracuda.torch import _copies, _native
 
 FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 DTYPES = (*FLOATS, torch.bool, torch.uint8, torch.int16, torch.int64, torch.complex64, torch.complex128)
@@ -134,6 +135,30 @@ def test_scatter_of_elements(dim: int, dtype: Any, device: str, rng: np.random.G
         return torch.scatter(given, dim, index, source, out=torch.full_like(given, 1))
 
     check(into, "aten::scatter.src_out", device, given, index, source)
+
+
+@DTYPE
+@pytest.mark.parametrize("dim", [0, 1, -1])
+def test_scatter_of_one_element_in_each_line(
+    dim: int, dtype: Any, device: str, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done = []
+
+    def recorded(*given: Any) -> bool:
+        done.append(_native.put_in_lines(*given))
+        return bool(done[-1])
+
+    monkeypatch.setattr(_copies, "put_in_lines", recorded)
+    extents = [4, 50, 6]
+    lines = extents.copy()
+    lines[dim] = 1
+    given, source = drawn(rng, tuple(extents), dtype), drawn(rng, tuple(lines), dtype)
+    index = torch.from_numpy(rng.integers(0, extents[dim], lines))
+    put = in_place(lambda a, b, c: a.scatter_(dim, b, c))
+    for each in layouts(source):
+        check(put, "aten::scatter_.src", device, given, index, each)
+    # Tensors of the CPU are no GPU's; there is no bridge where its library was not built.
+    assert set(done) == {device == "cuda" and not _native.problem()}
 
 
 @DTYPE

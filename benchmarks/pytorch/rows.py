@@ -368,7 +368,7 @@ def _scanned(name: str, shape: Sequence[int], data: Data) -> Problem:
 def _aligned(steps: int, sequences: int, classes: int, labels: int, data: Data) -> Problem:
     """Losses of sequences of all steps, by lengths that the host knows."""
     functional = importlib.import_module("torch.nn.functional")
-    targets = data.put(data.numpy.integers(1, classes, (sequences, labels)))
+    targets = 1 + data.ids(sequences * labels, classes - 1).reshape(sequences, labels)
     lengths = [steps] * sequences, [labels] * sequences
     log_probs = data.leaf(steps, sequences, classes).detach().log_softmax(2).requires_grad_()
     return Problem(lambda x: functional.ctc_loss(x, targets, *lengths, reduction="none"), [log_probs])
@@ -377,7 +377,11 @@ def _aligned(steps: int, sequences: int, classes: int, labels: int, data: Data) 
 def _ordered(name: str, shape: Sequence[int], data: Data) -> Problem:
     """An order statistic along the last axis, of which the middle one where it has a rank; the answer is its values."""
     function, rank = getattr(data.torch, name), ((shape[-1] + 1) // 2,) if name == "kthvalue" else ()
-    return Problem(lambda x: function(x, *rank, -1)[0], [data.leaf(*shape)])
+    values = data.normal(*shape)
+    if name == "mode":
+        # One element of each row is more frequent than the others: of equally frequent ones any is a mode.
+        values[:, 1] = values[:, 0]
+    return Problem(lambda x: function(x, *rank, -1)[0], [values.requires_grad_()])
 
 
 def _counted(count: int, bins: int, reach: float, data: Data) -> Problem:
@@ -476,7 +480,8 @@ def _rows() -> Iterator[Row]:
     # Medians' indices and histograms of floats are what PyTorch refuses under its deterministic flag.
     for name, columns in (("kthvalue", 4096), ("median", 4096), ("nanmedian", 4096), ("mode", 2048)):
         whole, tiny = partial(_ordered, name, (4096, columns)), partial(_ordered, name, (2, 4))
-        yield Row(f"{name} 4096x{columns}", whole, tiny, name)
+        # A mode's gradient goes to any of the places where it stands.
+        yield Row(f"{name} 4096x{columns}", whole, tiny, name, other_gradient=name == "mode")
     for text, reach in (("", 0.0), (", of +-4", 4.0)):
         whole, tiny = partial(_counted, 1 << 24, 256, reach), partial(_counted, 4, 3, reach)
         yield Row(f"histc 16,777,216 into 256{text}", whole, tiny, "" if reach else "histc")

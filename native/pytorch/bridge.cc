@@ -185,6 +185,13 @@ int32_t baracuda_torch_place(const void* entries, int64_t count, int64_t rows, i
   return cuda::is_ready(index, stream) && cuda::place(elements, stream);
 }
 
+int32_t baracuda_torch_put_in_lines(const void* entries, int64_t count, int64_t columns, int64_t extent,
+                                    int32_t element_bytes, const void* source, void* output, int32_t index,
+                                    void* stream) {
+  const LineIndex lines{static_cast<const int64_t*>(entries), count, columns, extent};
+  return cuda::is_ready(index, stream) && cuda::put_in_lines(lines, element_bytes, source, output, stream);
+}
+
 int32_t baracuda_torch_has_counted(int32_t index) { return cuda::has_counted(index); }
 
 int64_t baracuda_torch_take_dropped(int32_t index) { return cuda::take_dropped(index); }

@@ -54,6 +54,13 @@ BARACUDA_TORCH_API int32_t baracuda_torch_screen(const void* entries, int64_t co
 BARACUDA_TORCH_API int32_t baracuda_torch_place(const void* entries, int64_t count, int64_t rows, int64_t columns,
                                                 int64_t extent, int32_t wraps, void* places, int32_t index,
                                                 void* stream);
+// Puts an element of a source, of 1, 2, 4, 8 or 16 bytes, into each line of a tensor along an axis: where one entry for
+// each line says, int64, so that no element is put twice. The tensor has `extent` elements in a line, `columns` lines
+// beside one another and as many times as `count` says. An entry that names none is counted as above. 0 if nothing was
+// launched.
+BARACUDA_TORCH_API int32_t baracuda_torch_put_in_lines(const void* entries, int64_t count, int64_t columns,
+                                                       int64_t extent, int32_t element_bytes, const void* source,
+                                                       void* output, int32_t index, void* stream);
 // Whether kernels here have counted indices on the GPU of this index, and how many named no row since this was last
 // asked: that GPU must be the current one and have done its work. -1 if the count cannot be read.
 BARACUDA_TORCH_API int32_t baracuda_torch_has_counted(int32_t index);

@@ -38,6 +38,15 @@ struct ElementIndex {
   int32_t* places;
 };
 
+// An index with one entry for each line of a tensor along an axis, so that no element is named twice. The tensor has
+// `extent` elements in each line, `columns` lines beside one another and as many times as `count` says.
+struct LineIndex {
+  const int64_t* entries;
+  int64_t count;
+  int64_t columns;
+  int64_t extent;
+};
+
 namespace host {
 
 // Answers false if an entry names no row.
@@ -61,6 +70,8 @@ bool is_ready(int32_t device, void* stream);
 bool screen(const Index& index, void* stream);
 // Counts what names no element, too.
 bool place(const ElementIndex& index, void* stream);
+// Puts an element of source into each line, of 1, 2, 4, 8 or 16 bytes; counts what names no element, too.
+bool put_in_lines(const LineIndex& index, int32_t element_bytes, const void* source, void* output, void* stream);
 bool widen(int32_t dtype, const void* from, float* to, int64_t count, void* stream);
 bool count(const Index& index, int32_t* counts, void* stream);
 bool finish(int32_t dtype, const Finish& finish, void* stream);

@@ -50,6 +50,18 @@ __global__ void place_entries(ElementIndex index) {
   if (outside != 0) atomicAdd(&dropped_entries, outside);
 }
 
+template <typename Element>
+__global__ void put_elements_in_lines(LineIndex index, const Element* source, Element* output) {
+  unsigned long long outside = 0;
+  for (int64_t i = first_item(); i < index.count; i += all_threads()) {
+    const int64_t row = i / index.columns, column = i - row * index.columns, entry = index.entries[i];
+    const bool is_outside = entry < 0 || entry >= index.extent;
+    outside += is_outside;
+    if (!is_outside) output[(row * index.extent + entry) * index.columns + column] = source[i];
+  }
+  if (outside != 0) atomicAdd(&dropped_entries, outside);
+}
+
 template <typename T>
 struct SumOf {
   using type = float;
@@ -173,6 +185,8 @@ bool load(Kernels... kernels) {
 
 bool load_all() {
   return load(screen_entries, place_entries<uint32_t>, place_entries<uint64_t>, count_entries,
+              put_elements_in_lines<uint8_t>, put_elements_in_lines<uint16_t>, put_elements_in_lines<uint32_t>,
+              put_elements_in_lines<uint64_t>, put_elements_in_lines<uint4>,
               widen_elements<__half, 1>, widen_elements<__half, kPack>, widen_elements<__nv_bfloat16, 1>,
               widen_elements<__nv_bfloat16, kPack>, finish_elements<float, 1>, finish_elements<float, kPack>,
               finish_elements<double, 1>, finish_elements<double, kPack>,
@@ -201,6 +215,28 @@ bool place(const ElementIndex& index, void* stream) {
   // A division of 64 bits takes several times as long.
   return index.count <= UINT32_MAX ? launch(place_entries<uint32_t>, index.count, stream, index)
                                    : launch(place_entries<uint64_t>, index.count, stream, index);
+}
+
+bool put_in_lines(const LineIndex& index, int32_t element_bytes, const void* source, void* output, void* stream) {
+  const auto put = [&](auto element) {
+    using Element = decltype(element);
+    return launch(put_elements_in_lines<Element>, index.count, stream, index, static_cast<const Element*>(source),
+                  static_cast<Element*>(output));
+  };
+  switch (element_bytes) {
+    case 1:
+      return put(uint8_t{});
+    case 2:
+      return put(uint16_t{});
+    case 4:
+      return put(uint32_t{});
+    case 8:
+      return put(uint64_t{});
+    case 16:
+      return put(uint4{});
+    default:
+      return false;
+  }
 }
 
 bool widen(int32_t dtype, const void* from, float* to, int64_t count, void* stream) {

@@ -1,16 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Routes of gradients that PyTorch composes of zeros and of what is added to them; ours are written at once.
+"""Routes of gradients that PyTorch composes of several operators; ours are written at once.
 
 They stand where autograd sees the composition. Their indices come from the forward, which has looked at them.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 
-from ..scan import cummaxmin_backward
+from ..order import reduced_shape, value_selecting_reduction_backward
+from ..scan import cummaxmin_backward, cumprod_backward
 from ._named import INDICES, Bins, are_bins, axis_of, rows_named
 from ._route import of_floats, route
 
@@ -20,17 +22,24 @@ _FEW = "float32, float64, float16, bfloat16; by element along the last axis, of 
 _ANY_FLOAT = "float32, float64, float16, bfloat16"
 
 
-def _of_gradient(grad: Any, self: Any, index: Any) -> str:
+def _of_gradient(grad: Any, *others: Any) -> str:
     """Say what is wrong with a gradient that is computed above autograd's level, where compilers trace as well."""
     if type(grad) is not torch.Tensor or torch._C._functorch.is_functorch_wrapped_tensor(grad):
         return "a traced call"
     if torch.is_grad_enabled() and grad.requires_grad:
         return "a gradient that is differentiated again"
-    if refused := of_floats(grad, self):
+    if refused := of_floats(grad):
         return refused
-    if grad.layout != torch.strided or index.dtype not in INDICES or index.device != grad.device:
+    if grad.layout != torch.strided or any(each.device != grad.device for each in others):
         return "operands of another kind"
-    return "" if grad.numel() and self.numel() else "an empty tensor"
+    return "" if all(each.numel() for each in (grad, *others)) else "an empty tensor"
+
+
+def _of_indices(grad: Any, self: Any, indices: Any) -> str:
+    """Say that of a gradient of elements of a tensor that indices name."""
+    if indices.dtype not in INDICES:
+        return "operands of another kind"
+    return of_floats(grad, self) or _of_gradient(grad, self, indices)
 
 
 def _gather_refusal(grad: Any, self: Any, dim: int, index: Any, sparse_grad: bool) -> str:
@@ -41,7 +50,7 @@ def _gather_refusal(grad: Any, self: Any, dim: int, index: Any, sparse_grad: boo
     axis = axis_of(dim, self.dim())
     if not are_bins(self, axis, index) or rows_named(self, axis, index) is not None:
         return "not by element along a short last axis"
-    return _of_gradient(grad, self, index)
+    return _of_indices(grad, self, index)
 
 
 @route(
@@ -54,7 +63,7 @@ def _gather_backward(grad: Any, self: Any, dim: int, index: Any, sparse_grad: bo
 def _extremum_refusal(grad: Any, input: Any, indices: Any, dim: int) -> str:
     if not input.dim() or grad.shape != input.shape or indices.shape != input.shape:
         return "an operand of another rank"
-    return _of_gradient(grad, input, indices)
+    return _of_indices(grad, input, indices)
 
 
 @route(
@@ -68,3 +77,44 @@ def _extremum_refusal(grad: Any, input: Any, indices: Any, dim: int) -> str:
 )
 def _extremum_backward(grad: Any, input: Any, indices: Any, dim: int) -> Any:
     return cummaxmin_backward(grad.detach(), indices, dim)
+
+
+def _product_refusal(grad: Any, input: Any, dim: int, output: Any) -> str:
+    if not input.dim() or grad.shape != input.shape or output.shape != input.shape:
+        return "an operand of another rank"
+    return of_floats(grad, input, output) or _of_gradient(grad, input, output)
+
+
+@route(
+    "aten::cumprod_backward",
+    _product_refusal,
+    _ANY_FLOAT,
+    group="cumprod",
+    devices=("cuda",),
+    compiled=False,
+    level="Autograd",
+)
+def _product_backward(grad: Any, input: Any, dim: int, output: Any) -> Any:
+    return cumprod_backward(grad.detach(), input.detach(), output.detach(), dim)
+
+
+def _selected_refusal(grad: Any, dim: int, indices: Any, sizes: Sequence[int], keepdim: bool) -> str:
+    if not sizes or grad.shape != indices.shape:
+        return "an operand of another rank"
+    axis = axis_of(dim, len(sizes))
+    # Of torch.sort and torch.topk a row has several.
+    if tuple(grad.shape) != reduced_shape(tuple(sizes), axis, keepdim):
+        return "rows of several elements"
+    return "operands of another kind" if indices.dtype != torch.int64 else _of_gradient(grad, indices)
+
+
+@route(
+    "aten::value_selecting_reduction_backward",
+    _selected_refusal,
+    f"{_ANY_FLOAT}; of one element in each row",
+    devices=("cuda",),
+    compiled=False,
+    level="Autograd",
+)
+def _selected_backward(grad: Any, dim: int, indices: Any, sizes: Sequence[int], keepdim: bool) -> Any:
+    return value_selecting_reduction_backward(grad.detach(), indices, tuple(sizes), dim, keepdim)

@@ -14,6 +14,7 @@ import torch
 from ..index_copy import index_copy
 from ._bad_indices import note
 from ._named import INDICES, Elements, axis_of, covered, in_range, refusal_of_sizes, rows_named
+from ._native import put_in_lines
 from ._route import route
 
 __all__ = ["MOVED", "put", "put_into", "refusal_of_moves"]
@@ -148,6 +149,10 @@ def _scatter_in_place(self: Any, dim: int, index: Any, src: Any) -> Any:
         return put_into(self, axis, ids, source)
     if not self.is_contiguous():
         return self.copy_(_scatter(self, dim, index, src))
+    # With one entry for each line nobody names an element twice: so gradients of order statistics are written.
+    one_each = tuple(1 if each == axis else extent for each, extent in enumerate(self.shape))
+    if tuple(index.shape) == one_each and put_in_lines(self, axis, index, source):
+        return self
     put_into(self.view(-1), 0, Elements.along(self, axis, index).ids, source.reshape(-1))
     return self
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from itertools import groupby
 from typing import Any
 
 import torch
@@ -19,10 +20,26 @@ _INTEGERS = frozenset((torch.int32, torch.int64))
 
 
 def lengths_of(lengths: Any, device: Any) -> Any:
-    """Answer lengths as a tensor of a device."""
-    if isinstance(lengths, torch.Tensor):
+    """Answer lengths as a tensor of a device; the host does not wait for it to take them."""
+    if not isinstance(lengths, torch.Tensor):
+        lengths = torch.tensor(lengths, dtype=torch.int64)
+    if device.type != "cuda" or lengths.device.type != "cpu" or torch.compiler.is_compiling():
         return lengths.to(device)
-    return torch.tensor(lengths, dtype=torch.int64, device=device)
+    if torch.cuda.is_current_stream_capturing():
+        return _written(lengths, device)
+    # From other memory the copy would wait for all that was asked of the GPU before.
+    return lengths.pin_memory().to(device, non_blocking=True)
+
+
+def _written(lengths: Any, device: Any) -> Any:
+    """Answer lengths of the host that a graph writes itself: its replays would read memory that may be gone."""
+    found = torch.empty(lengths.shape, dtype=lengths.dtype, device=device)
+    numbers, begin = found.reshape(-1), 0
+    for length, equal in groupby(lengths.reshape(-1).tolist()):
+        end = begin + len(list(equal))
+        numbers[begin:end] = length
+        begin = end
+    return found
 
 
 def _numbers(lengths: Any) -> list[int]:

@@ -13,6 +13,7 @@ import threading
 from collections.abc import Callable
 from functools import cache
 from itertools import count
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,18 @@ import torch
 from .._library import load
 from ._route import KEYS
 
-__all__ = ["SIGNATURES", "Entry", "entered", "operators", "places", "problem", "screen", "take_dropped", "taken"]
+__all__ = [
+    "SIGNATURES",
+    "Entry",
+    "entered",
+    "operators",
+    "places",
+    "problem",
+    "put_in_lines",
+    "screen",
+    "take_dropped",
+    "taken",
+]
 
 _PATH = Path(__file__).resolve().parent.parent / "lib" / "libbaracuda_torch.so"
 _DEVICES = ("cpu", "cuda")
@@ -49,6 +61,13 @@ SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "place": (
         ctypes.c_int32,
         [ctypes.c_void_p, *[ctypes.c_int64] * 4, ctypes.c_int32, ctypes.c_void_p, ctypes.c_int32, ctypes.c_void_p],
+    ),
+    "put_in_lines": (
+        ctypes.c_int32,
+        [
+            *[ctypes.c_void_p, *[ctypes.c_int64] * 3, ctypes.c_int32],
+            *[ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int32, ctypes.c_void_p],
+        ],
     ),
     "has_counted": (ctypes.c_int32, [ctypes.c_int32]),
     "take_dropped": (ctypes.c_int64, [ctypes.c_int32]),
@@ -152,6 +171,31 @@ def places(index: Any, rows: int, columns: int, extent: int, wraps: bool) -> Any
         stream = torch.cuda.current_stream().cuda_stream
         taken = bridge.place(index.data_ptr(), *sizes, int(wraps), found.data_ptr(), index.device.index, stream)
     return found if taken else None
+
+
+def put_in_lines(self: Any, axis: int, index: Any, source: Any) -> bool:
+    """Put one element into each line of a dense tensor along an axis, where it lies; False if that was not done here.
+
+    What names no element is dropped and counted; a replay of a CUDA graph counts, too.
+
+    Parameters
+    ----------
+    self : Tensor
+        Dense in row-major order.
+    index, source : Tensor
+        Of the tensor's shape, with one element along the axis.
+    """
+    bridge = _found()
+    if isinstance(bridge, str) or any(type(each) is not torch.Tensor for each in (self, index, source)):
+        return False
+    if index.device.type != "cuda" or index.dtype != torch.int64:
+        return False
+    index, source = index.contiguous(), source.contiguous()
+    sizes = (index.numel(), prod(self.shape[axis + 1 :]), self.shape[axis], self.element_size())
+    with torch.cuda.device(index.device):
+        stream = torch.cuda.current_stream().cuda_stream
+        addresses = (source.data_ptr(), self.data_ptr(), index.device.index, stream)
+        return bool(bridge.put_in_lines(index.data_ptr(), *sizes, *addresses))
 
 
 def take_dropped() -> dict[int, int]:

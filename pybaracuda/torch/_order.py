@@ -2,7 +2,7 @@
 """Routes of order statistics with indices and of histograms, on CUDA alone: PyTorch's kernels for the CPU answer other
 places among equals, and count in one order as it is.
 
-Gradients of order statistics stay PyTorch's: one element of each row is written, and nothing is added.
+Their gradients are routed in `_composed_gradients.py`.
 """
 
 from __future__ import annotations

@@ -6,7 +6,8 @@
 //   few entries    few rows of source                   a copy of input, unless output is it; then a warp puts a piece
 //                                                       of a row, if no later entry of the index is its own
 //   in place       output is input, at most 2^30        the winners of all rows in the workspace, in 32 bits, and each
-//                  elements                             row of source that is one is put
+//                  elements                             row of source that is one is put; where source has half as many
+//                                                       rows as output or more, each row of output takes its winner
 //   merged         at most 2^30 elements                the same winners, and each row of output is that or input's
 //   large in place output is input                      as those, in 64 bits
 //   large merged   all
@@ -169,8 +170,9 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// Writes each row of output: its winner, or input's. Without winners a copy of input.
-template <typename Word, typename Number>
+// Writes each row of output: its winner, or input's. Without winners a copy of input. In place rows without a winner
+// stay as they are.
+template <typename Word, typename Number, bool kInPlace>
 __global__ void __launch_bounds__(kThreads)
     merge_rows(const __grid_constant__ Problem p, const Number* const __grid_constant__ winners,
                const Word* const __grid_constant__ input, const Word* const __grid_constant__ source,
@@ -184,7 +186,7 @@ __global__ void __launch_bounds__(kThreads)
 #pragma unroll
     for (int k = 0; k < kBatch; ++k) {
       const int64_t word = first + k * kThreads;
-      from[k] = input + word;
+      from[k] = kInPlace || word >= words ? nullptr : input + word;
       if (winners == nullptr || word >= words) continue;
       const Number row = split.row(static_cast<Number>(word)), table = split.table(row);
       const Number winner = winners[row - table * static_cast<Number>(p.length)];
@@ -195,11 +197,11 @@ __global__ void __launch_bounds__(kThreads)
     Word found[kBatch];
 #pragma unroll
     for (int k = 0; k < kBatch; ++k) {
-      if (first + k * kThreads < words) found[k] = *from[k];
+      if (from[k] != nullptr) found[k] = *from[k];
     }
 #pragma unroll
     for (int k = 0; k < kBatch; ++k) {
-      if (first + k * kThreads < words) output[first + k * kThreads] = found[k];
+      if (from[k] != nullptr) output[first + k * kThreads] = found[k];
     }
   }
 }
@@ -248,15 +250,16 @@ bool is_in_place(const Call<I>& call) {
 }
 
 // All rows of output; without winners a copy of input, which is a call's first kernel.
-template <typename Number, typename I>
+template <typename Number, bool kInPlace = false, typename I>
 Status enqueue_merge(const Call<I>& call, const Words& words, const Number* winners) {
   const Problem& p = call.p;
   const int64_t count = p.outer * p.length * words.of_row;
   return words.choose([&](auto word) {
     using Word = decltype(word);
-    return launch_in_turn(winners == nullptr, merge_rows<Word, Number>, count, kThreads * kBatch, call.stream, p,
-                          winners, static_cast<const Word*>(call.b.input), static_cast<const Word*>(call.b.source),
-                          static_cast<Word*>(call.b.output), Split<Number>(words.of_row, p.length), count);
+    return launch_in_turn(winners == nullptr, merge_rows<Word, Number, kInPlace>, count, kThreads * kBatch,
+                          call.stream, p, winners, static_cast<const Word*>(call.b.input),
+                          static_cast<const Word*>(call.b.source), static_cast<Word*>(call.b.output),
+                          Split<Number>(words.of_row, p.length), count);
   });
 }
 
@@ -313,6 +316,8 @@ struct InPlacePath : WinnersPath<I, Number> {
     const Call<I>& call = this->call;
     const Problem& p = call.p;
     const Words words(p, call.b);
+    // From output's side the index is not read again, and a word is written beside its neighbours.
+    if (p.n >= p.length - p.n) return enqueue_merge<Number, true>(call, words, this->winners());
     const int64_t count = p.outer * p.n * words.of_row;
     return words.choose([&](auto word) {
       using Word = decltype(word);

@@ -379,8 +379,8 @@ def _ordered(name: str, shape: Sequence[int], data: Data) -> Problem:
     function, rank = getattr(data.torch, name), ((shape[-1] + 1) // 2,) if name == "kthvalue" else ()
     values = data.normal(*shape)
     if name == "mode":
-        # One element of each row is more frequent than the others: of equally frequent ones any is a mode.
-        values[:, 1] = values[:, 0]
+        # Of a row some pairs are equal; one number is more frequent than these, so that there is no other mode.
+        values[:, 1:4] = values[:, :1]
     return Problem(lambda x: function(x, *rank, -1)[0], [values.requires_grad_()])
 
 

@@ -165,3 +165,11 @@ def test_many_elements_are_ours_on_the_cpu() -> None:
     (slopes,) = torch.autograd.grad(ours.sum(), log_probs)
     assert torch.equal(output, ours)
     assert torch.equal(gradient, slopes)
+
+
+@pytest.mark.parametrize("lengths", [[3, 3, 0, 7, 7], [5], []], ids=str)
+def test_lengths_that_a_graph_writes(lengths: list[int], device: str) -> None:
+    written = _ctc._written(torch.tensor(lengths, dtype=torch.int32), torch.device(device))
+    assert written.dtype == torch.int32
+    assert written.tolist() == lengths
+    assert _ctc._written(torch.tensor(4), torch.device(device)).item() == 4

@@ -244,3 +244,31 @@ def test_reduced_overhead_has_the_eager_bits(device: str, rng: np.random.Generat
         assert all_ours("cuda")["aten::index_add"] < before["aten::index_add"] + 6
         with pytest.raises(IndexError, match="18 on cuda"):
             pybaracuda.torch.check_indices()
+
+
+def test_lengths_of_the_host_are_written_by_the_graph(device: str) -> None:
+    """What is captured has them, whatever becomes of the memory that they were in; and nothing waits for them."""
+    torch.manual_seed(0)
+    scores, targets = torch.randn(30, 4, 9, device=device), torch.randint(1, 9, (4, 6), device=device)
+    lengths = [30, 30, 12, 25], [6, 0, 3, 3]
+
+    def call() -> tuple[Any, Any]:
+        log_probs = scores.log_softmax(2).requires_grad_()
+        losses = pybaracuda.torch.ctc_loss(log_probs, targets, *lengths, reduction="none")
+        return losses, torch.autograd.grad(losses.sum(), log_probs)[0]
+
+    warmed_up(call)
+    torch.cuda.synchronize()
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        call()
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        found = call()
+    for _ in range(2):
+        scores.copy_(torch.randn_like(scores))
+        graph.replay()
+        for one, wanted in zip(found, call(), strict=True):
+            assert_same_bits(one, wanted)

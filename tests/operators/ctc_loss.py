@@ -168,7 +168,8 @@ def bad_arrays(calls: Mapping[str, Call]) -> Iterator[Refusal]:
 
 INVALID = pybaracuda.InvalidProblemError
 DESCRIPTOR = pybaracuda.CtcLossDescriptor
-_INTEGERS = Integers("targets", (np.uint32, np.uint64))
+# Lengths beside them have 64 bits, and all of them one dtype.
+_INTEGERS = Integers("targets", (np.uint32, np.uint64), (np.int64,))
 
 RECORD = Record(
     families=("ctc_loss",),

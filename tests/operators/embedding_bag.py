@@ -259,7 +259,8 @@ def bad_arrays(calls: Mapping[str, Call]) -> Iterator[Refusal]:
 
 INVALID = pybaracuda.InvalidProblemError
 DESCRIPTOR = pybaracuda.EmbeddingBagDescriptor
-_INPUT = Integers("input", (np.uint32, np.uint64))
+# Offsets beside it have 64 bits, and all of them one dtype.
+_INPUT = Integers("input", (np.uint32, np.uint64), (np.int64,))
 
 RECORD = Record(
     families=("embedding_bag",),

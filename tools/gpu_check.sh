@@ -5,6 +5,7 @@
 #
 #     bash tools/gpu_check.sh              everything
 #     bash tools/gpu_check.sh bits fuzz    these steps alone, after the build
+#     bash tools/gpu_check.sh pytest-cuda  of a step in parts one, such as the tests that name CUDA
 #     bash tools/gpu_check.sh --no-build pytest    with the libraries in pybaracuda/lib, as another machine built them
 set -u
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1
@@ -47,15 +48,15 @@ if [[ ${1-} == --no-build ]]; then
   shift
 fi
 steps=("$@") # none: all
-known=' ctest pytest bits full fuzz large memcheck racecheck initcheck tree '
+known=' ctest pytest pytest-cuda pytest-others bits full fuzz large memcheck racecheck initcheck tree '
 for step in "${steps[@]}"; do
   [[ $known == *" $step "* ]] || { echo "gpu_check: there is no step $step, only$known"; exit 2; }
 done
 figure=      # what a step found, for its line in the summary
 
-# Whether a step is to run.
+# Whether a step is to run: pytest-cuda is with pytest, too.
 wanted() {
-  ((${#steps[@]} == 0)) || [[ " ${steps[*]} " == *" $1 "* ]]
+  ((${#steps[@]} == 0)) || [[ " ${steps[*]} " == *" $1 "* || " ${steps[*]} " == *" ${1%%-*} "* ]]
 }
 
 # check NAME COMMAND...: runs a step with its output in a log of that name. Steps may run side by side.
@@ -117,6 +118,7 @@ PYTHON
   ) && return $status
 }
 
+# python_tests EXPRESSION: what pytest selects by it, names of tests among its words.
 python_tests() {
   rm -f "$work/pytest.xml"
   local parallel=()
@@ -126,9 +128,9 @@ python_tests() {
   # Names as they end, and after an interrupt still what failed.
   OMP_NUM_THREADS=2 OPENBLAS_NUM_THREADS=2 BARACUDA_TEST_REQUIRE="$required" \
     timeout --signal=INT --kill-after=60 900 python3 -m pytest -v --tb=short --durations=30 --maxfail=40 \
-    "${parallel[@]}" --junitxml="$work/pytest.xml"
+    "${parallel[@]}" -k "$1" --junitxml="$work/pytest.xml"
   local status=$?
-  figure=$(python3 - "$work/pytest.xml" <<'PYTHON'
+  figure=$(python3 - "$work/pytest.xml" "$1" <<'PYTHON'
 import sys
 import xml.etree.ElementTree
 
@@ -145,7 +147,8 @@ print(f"{len(passed)} passed, of them {len(cuda)} on CUDA, {len(execution)} of g
 print(f", {len(skips)} skipped ({', '.join(sorted(set(skips)))})" if skips else "")
 # A skip for want of a second GPU fails where there are two: see `required`.
 allowed = ("no rustc", "no usable torchvision", "fewer than two GPUs")
-sys.exit(not cuda or not execution or any(skip not in allowed for skip in skips))
+lacks_cuda = not cuda or not execution
+sys.exit((lacks_cuda and not sys.argv[2].startswith("not ")) or any(skip not in allowed for skip in skips))
 PYTHON
   ) && return $status
 }
@@ -235,7 +238,10 @@ else
 fi
 if failed; then finish; fi
 [[ $is_built ]] || check ctest native_tests
-check pytest python_tests
+# In two parts, since a machine may be lent for minutes at a time.
+on_cuda='cuda or cupy'
+check pytest-cuda python_tests "$on_cuda"
+check pytest-others python_tests "not ($on_cuda)"
 check bits bits
 check full full_device_tests
 check fuzz hostile_calls

@@ -14,18 +14,9 @@ from ..pad import pad, pad_backward
 from ..roi_align import roi_align, roi_align_backward
 from ..roi_pool import roi_pool, roi_pool_backward
 from ._nms_functions import kept_indices
-from ._route import of_floats, route
+from ._route import of_floats, route, widened_floats
 
 __all__: list[str] = []
-
-_WIDE = {torch.float16: torch.float32, torch.bfloat16: torch.float32}
-
-
-def _wide(coordinates: Any) -> Any:
-    """Answer coordinates as our kernels take them: those of 16 bits in float32, which is exact."""
-    wide = _WIDE.get(coordinates.dtype)
-    return coordinates if wide is None else coordinates.to(wide)
-
 
 # By PyTorch's numbers.
 _MODES, _PADDING_MODES = ("bilinear", "nearest", "bicubic"), ("zeros", "border", "reflection")
@@ -57,7 +48,7 @@ def _enter_grid(axes: int) -> None:
         return of_floats(input, grid) or ("an empty tensor" if not input.numel() or not grid.numel() else "")
 
     def forward(input: Any, grid: Any, interpolation: int, padding: int, align_corners: bool) -> Any:
-        return grid_sample(input, _wide(grid), *_rule(interpolation, padding, align_corners))
+        return grid_sample(input, widened_floats(grid), *_rule(interpolation, padding, align_corners))
 
     def backward_refusal(
         grad_output: Any, input: Any, grid: Any, interpolation: int, padding: int, align_corners: bool, output_mask: Any
@@ -76,7 +67,9 @@ def _enter_grid(axes: int) -> None:
     ) -> tuple[Any, Any]:
         # PyTorch's kernel answers the second whether it is wanted or not, and its batching rule relies on that.
         rule = _rule(interpolation, padding, align_corners)
-        of_input, of_grid = grid_sample_backward(grad_output, input, _wide(grid), *rule, (bool(output_mask[0]), True))
+        of_input, of_grid = grid_sample_backward(
+            grad_output, input, widened_floats(grid), *rule, (bool(output_mask[0]), True)
+        )
         return of_input, of_grid.to(grid.dtype)
 
     route(f"aten::{name}", refusal, _GRID[axes])(forward)
@@ -123,7 +116,7 @@ def _roi_align(
     sampling_ratio: int,
     aligned: bool,
 ) -> Any:
-    return roi_align(input, _wide(rois), (pooled_height, pooled_width), spatial_scale, sampling_ratio, aligned)
+    return roi_align(input, widened_floats(rois), (pooled_height, pooled_width), spatial_scale, sampling_ratio, aligned)
 
 
 @route("torchvision::_roi_align_backward", _roi_refusal, _ROI, group="roi_align")
@@ -141,13 +134,13 @@ def _roi_align_backward(
     aligned: bool,
 ) -> Any:
     shape = (batch_size, channels, height, width)
-    return roi_align_backward(grad, _wide(rois), shape, spatial_scale, sampling_ratio, aligned)
+    return roi_align_backward(grad, widened_floats(rois), shape, spatial_scale, sampling_ratio, aligned)
 
 
 @route("torchvision::roi_pool", _roi_refusal, _ROI)
 def _roi_pool(input: Any, rois: Any, spatial_scale: float, pooled_height: int, pooled_width: int) -> tuple[Any, Any]:
     size = (pooled_height, pooled_width)
-    output, argmax = roi_pool(input, _wide(rois), size, spatial_scale, return_argmax=True)
+    output, argmax = roi_pool(input, widened_floats(rois), size, spatial_scale, return_argmax=True)
     return output, argmax
 
 
@@ -170,7 +163,7 @@ def _roi_pool_backward(
     height: int,
     width: int,
 ) -> Any:
-    return roi_pool_backward(grad, _wide(rois), argmax, (batch_size, channels, height, width))
+    return roi_pool_backward(grad, widened_floats(rois), argmax, (batch_size, channels, height, width))
 
 
 def _nms_refusal(dets: Any, scores: Any, iou_threshold: float) -> str:

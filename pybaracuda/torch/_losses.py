@@ -12,12 +12,11 @@ import torch
 
 from ..nll_loss import REDUCTIONS, nll_loss, nll_loss_backward
 from ._bad_indices import note_dropped
-from ._route import of_floats, route
+from ._route import WIDE_FLOATS, of_floats, route
 
 __all__ = ["forward"]
 
 _CONDITIONS = "float32, float64, float16, bfloat16; on the CPU never"
-_WIDE = {torch.float16: torch.float32, torch.bfloat16: torch.float32}
 
 
 def forward(
@@ -87,7 +86,7 @@ def _enter(name: str, axes: int) -> None:
     def run_backward(
         grad_output: Any, self: Any, target: Any, weight: Any, reduction: int, ignore_index: int, total_weight: Any
     ) -> Any:
-        total = total_weight.to(_WIDE.get(self.dtype, self.dtype)).reshape(())
+        total = total_weight.to(WIDE_FLOATS.get(self.dtype, self.dtype)).reshape(())
         options = (weight, ignore_index, REDUCTIONS[reduction])
         return nll_loss_backward(grad_output, target, total, tuple(self.shape), *options)
 

@@ -14,7 +14,7 @@ from ..ps_roi import ps_roi_align_backward, ps_roi_pool_backward
 from ..ps_roi import ps_roi_pool as pool
 from ._image_functions import joined_boxes
 from ._opaque import Differentiable, define
-from ._route import of_floats, route
+from ._route import of_floats, route, widened_floats
 
 __all__ = ["ps_roi_align", "ps_roi_pool"]
 
@@ -179,11 +179,6 @@ def ps_roi_pool(
     return _PsRoi.apply(input, joined_boxes(boxes, input), *pooled, spatial_scale, False, _NO_RATIO)
 
 
-def _wide(rois: Any) -> Any:
-    """Answer boxes as our kernels take them: those of 16 bits in float32, which is exact."""
-    return rois.float() if rois.dtype in (torch.float16, torch.bfloat16) else rois
-
-
 def _refusal(input: Any, rois: Any, spatial_scale: float, height: int, width: int, *ratio: int) -> str:
     if input.dim() != 4 or rois.dim() != 2 or rois.shape[1] != 5 or min(height, width) < 1:
         return "shapes that do not fit"
@@ -205,13 +200,13 @@ _CONDITIONS = "float32, float64, float16, bfloat16"
 def _ps_roi_align(
     input: Any, rois: Any, spatial_scale: float, pooled_height: int, pooled_width: int, sampling_ratio: int
 ) -> tuple[Any, Any]:
-    output = align(input, _wide(rois), (pooled_height, pooled_width), spatial_scale, sampling_ratio)
+    output = align(input, widened_floats(rois), (pooled_height, pooled_width), spatial_scale, sampling_ratio)
     return output, _mapping(output)
 
 
 @route("torchvision::ps_roi_pool", _refusal, _CONDITIONS)
 def _ps_roi_pool(input: Any, rois: Any, spatial_scale: float, pooled_height: int, pooled_width: int) -> tuple[Any, Any]:
-    output = pool(input, _wide(rois), (pooled_height, pooled_width), spatial_scale)
+    output = pool(input, widened_floats(rois), (pooled_height, pooled_width), spatial_scale)
     return output, _mapping(output)
 
 
@@ -241,7 +236,7 @@ def _ps_roi_align_backward(
     width: int,
 ) -> Any:
     shape = (batch_size, channels, height, width)
-    return ps_roi_align_backward(grad, _wide(rois), shape, spatial_scale, sampling_ratio)
+    return ps_roi_align_backward(grad, widened_floats(rois), shape, spatial_scale, sampling_ratio)
 
 
 @route("torchvision::_ps_roi_pool_backward", _backward_refusal, _CONDITIONS, group="ps_roi_pool")
@@ -257,4 +252,4 @@ def _ps_roi_pool_backward(
     height: int,
     width: int,
 ) -> Any:
-    return ps_roi_pool_backward(grad, _wide(rois), (batch_size, channels, height, width), spatial_scale)
+    return ps_roi_pool_backward(grad, widened_floats(rois), (batch_size, channels, height, width), spatial_scale)

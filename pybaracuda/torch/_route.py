@@ -21,10 +21,12 @@ __all__ = [
     "ROUTES",
     "SIXTEEN_BITS",
     "SLOWER",
+    "WIDE_FLOATS",
     "RefusedError",
     "Route",
     "of_floats",
     "route",
+    "widened_floats",
 ]
 
 # On the CPU a call is ours where PyTorch's own kernel is not faster; with this it always is, for the bits of a GPU.
@@ -49,6 +51,8 @@ KEYS = {"cpu": "CPU", "cuda": "CUDA"}
 ROUTES: dict[str, Route] = {}
 
 _FLOATS = frozenset((torch.float32, torch.float64, torch.float16, torch.bfloat16))
+# In which dtype floats of 16 bits are added up, and coordinates of 16 bits are read.
+WIDE_FLOATS = {torch.float16: torch.float32, torch.bfloat16: torch.float32}
 
 
 class RefusedError(Exception):
@@ -159,3 +163,9 @@ def of_floats(*tensors: Any) -> str:
     if dtype not in _FLOATS:
         return f"dtype {dtype}"
     return "" if all(tensor.dtype == dtype for tensor in tensors) else "operands of several dtypes"
+
+
+def widened_floats(tensor: Any) -> Any:
+    """Answer floats of 16 bits in float32, which is exact, and other tensors as they are."""
+    dtype = WIDE_FLOATS.get(tensor.dtype)
+    return tensor if dtype is None else tensor.to(dtype)

@@ -28,6 +28,7 @@ import torch
 from .._errors import shown
 from . import _segment_functions as _segments
 from ._documentation import documented_of_tensors
+from ._route import WIDE_FLOATS, widened_floats
 from ._scatter_rows import ByIds, ByOffsets, moved
 
 __all__ = [
@@ -69,7 +70,6 @@ _WIDE_INTEGERS = {
     torch.uint32: torch.int64,
 }
 # In which type a finished sum waits for what is added to it, so that it is rounded once.
-_WIDE_FLOATS = {torch.float16: torch.float32, torch.bfloat16: torch.float32}
 _FUNCTIONS = {
     "sum": _segments.segment_sum,
     "mean": _segments.segment_mean,
@@ -146,7 +146,7 @@ def _computed(tensor: Any, into: Any) -> Any:
     """Answer a tensor in the type in which a kernel computes it; what is added to `into` is not rounded before."""
     wide = _WIDE_INTEGERS.get(tensor.dtype)
     if wide is None and into is not None:
-        wide = _WIDE_FLOATS.get(tensor.dtype)
+        wide = WIDE_FLOATS.get(tensor.dtype)
     return tensor if wide is None else tensor.to(wide)
 
 
@@ -285,7 +285,7 @@ def _floats(name: str, src: Any) -> Any:
     """Refuse what has no exponential, and answer 16 bits in float32."""
     if not src.is_floating_point():
         raise ValueError(f"{name} takes floats; src has dtype {src.dtype}")
-    return src.to(_WIDE_FLOATS.get(src.dtype, src.dtype))
+    return widened_floats(src)
 
 
 @_documented(

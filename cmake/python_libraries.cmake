@@ -13,8 +13,7 @@ function(baracuda_python_library target folder output_name)
   set_target_properties(${target} PROPERTIES OUTPUT_NAME ${output_name} LINK_DEPENDS ${exports})
   target_link_libraries(${target} PRIVATE ${CMAKE_DL_LIBS})
   target_link_options(${target} PRIVATE
-    -Wl,-Bsymbolic -Wl,--version-script=${exports} -Wl,--no-undefined -Wl,-z,noexecstack
-    $<$<CONFIG:Release>:-Wl,--strip-all>)
+    -Wl,-Bsymbolic -Wl,--version-script=${exports} -Wl,--no-undefined -Wl,-z,noexecstack)
   install(TARGETS ${target} LIBRARY DESTINATION pybaracuda/lib
     PERMISSIONS OWNER_READ OWNER_WRITE OWNER_EXECUTE GROUP_READ GROUP_EXECUTE WORLD_READ WORLD_EXECUTE
     COMPONENT pybaracuda EXCLUDE_FROM_ALL)

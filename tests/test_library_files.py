@@ -80,19 +80,12 @@ def test_a_whole_library_opens_from_another_place(tmp_path: Path) -> None:
     assert answers(tmp_path) == ["opened", "opened", "None"]
 
 
-@pytest.mark.parametrize(
-    "tool",
-    [["strip"], ["strip", "--strip-unneeded"], ["objcopy", "--strip-debug"], ["objcopy", "--remove-section=.comment"]],
-    ids=" ".join,
-)
+@pytest.mark.parametrize("tool", [["strip"], ["strip", "--strip-unneeded"], ["objcopy", "--strip-debug"]], ids=" ".join)
 def test_a_stripped_library_is_whole(tool: list[str], tmp_path: Path) -> None:
-    """Packagers strip what they ship. Of a release nothing is left to strip but the compiler's name."""
     path = library_file(tmp_path)
     shutil.copy(pybaracuda.library_path("cpu"), path)
     subprocess.run([*tool, str(path)], check=True)
-    before, after = pybaracuda.library_path("cpu").read_bytes(), path.read_bytes()
-    assert len(after) <= len(before)
-    assert after != before or tool[-1] != "--remove-section=.comment"
+    assert path.stat().st_size < SIZE
     assert answers(tmp_path) == ["opened", "opened", "None"]
 
 

@@ -218,6 +218,22 @@ def test_second_derivatives_are_still_there(device: str, name: str) -> None:
     assert torch.autograd.gradgradcheck(function, given)
 
 
+@pytest.mark.parametrize("name", ["cumprod", "cummax"])
+def test_second_derivatives_of_a_gradient_that_nothing_flows_into(device: str, name: str) -> None:
+    """What a sum hands back has no gradient of its own, but the gradient of products depends on the input."""
+    given = torch.rand(5, 6, device=place_of(device), dtype=torch.float64) + 0.5
+
+    def curvature() -> Any:
+        leaf = given.clone().requires_grad_()
+        found = leaf.cumprod(1) if name == "cumprod" else leaf.cummax(1)[0]
+        (gradient,) = torch.autograd.grad(found.sum(), leaf, create_graph=True)
+        return torch.autograd.grad((gradient * leaf).sum(), leaf)[0]
+
+    expected = curvature()
+    with pybaracuda.torch.install():
+        torch.testing.assert_close(curvature(), expected)
+
+
 def test_functional_transforms_and_inference(device: str) -> None:
     place = place_of(device)
     given = torch.randn(4, 5, 30, device=place)

@@ -82,6 +82,9 @@ def _extremum_backward(grad: Any, input: Any, indices: Any, dim: int) -> Any:
 def _product_refusal(grad: Any, input: Any, dim: int, output: Any) -> str:
     if not input.dim() or grad.shape != input.shape or output.shape != input.shape:
         return "an operand of another rank"
+    # The others are linear in the gradient; this one has derivatives by the input, whatever asks for it.
+    if torch.is_grad_enabled() and (input.requires_grad or output.requires_grad):
+        return "a gradient that is differentiated again"
     return of_floats(grad, input, output) or _of_gradient(grad, input, output)
 
 

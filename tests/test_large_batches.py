@@ -23,6 +23,7 @@ from large_problems import (
     log_probabilities,
     normal,
     pieces,
+    poisoned,
     repeated,
     shape_of,
     uniform,
@@ -279,10 +280,6 @@ def test_images_of_a_batch(name: str, is_large: bool, place: Place, rng: np.rand
     batch.check(place, batch.repeats if is_large else 3, rng)
 
 
-def poisoned_row(place: Place, repeats: int, dtype: Any) -> Any:
-    return repeated(place, Place().poisoned((1, PIECE), dtype, 0xFF), repeats, 1)
-
-
 @few_and_large
 @pytest.mark.parametrize("name", ["cumsum", "cumprod"])
 @pytest.mark.parametrize("columns", [1, 2])
@@ -311,7 +308,7 @@ def test_the_largest_of_one_row(is_large: bool, place: Place) -> None:
     repeats = pieces(is_large)
     row = repeated(place, np.zeros((1, PIECE), np.int8), repeats, 1)
     row[0, -5] = 1
-    values, indices = (poisoned_row(place, repeats, dtype) for dtype in (np.int8, np.int64))
+    values, indices = (poisoned(place, (1, repeats * PIECE), dtype) for dtype in (np.int8, np.int64))
     pybaracuda.cummax(row, 1, out=(values, indices))
     last = repeats * PIECE - 8
     assert place.numpy(values[0, -8:]).tolist() == [0, 0, 0, 1, 1, 1, 1, 1]
@@ -320,7 +317,7 @@ def test_the_largest_of_one_row(is_large: bool, place: Place) -> None:
     assert_repeated(place, values[:, :-PIECE], np.zeros((1, PIECE), np.int8), 1)
     assert_repeated(place, indices[:, :-PIECE], np.arange(PIECE)[None], 1, PIECE)
     ones = np.ones((1, PIECE), np.float16)
-    slopes = poisoned_row(place, repeats, np.float16)
+    slopes = poisoned(place, (1, repeats * PIECE), np.float16)
     pybaracuda.cummaxmin_backward(repeated(place, ones, repeats, 1), indices, 1, out=slopes)
     assert place.numpy(slopes[0, -8:]).tolist() == [1, 1, 1, 5, 0, 0, 0, 0]
     assert_repeated(place, slopes[:, :-PIECE], ones, 1)
@@ -331,7 +328,7 @@ def test_logarithms_of_sums_in_one_row(is_large: bool, place: Place) -> None:
     repeats = pieces(is_large)
     row = repeated(place, np.full((1, PIECE), -np.inf, np.float16), repeats, 1)
     row[0, 0] = row[0, -5] = 0
-    out = poisoned_row(place, repeats, np.float16)
+    out = poisoned(place, (1, repeats * PIECE), np.float16)
     pybaracuda.logcumsumexp(row, 1, out=out)
     two = float(np.log(2).astype(np.float16))
     assert place.numpy(out[0, -8:]).tolist() == [0, 0, 0, two, two, two, two, two]

@@ -15,7 +15,7 @@ if not available("torch"):
 
 import torch
 from torch.nn import functional
-from torch_calls import all_ours
+from torch_calls import all_ours, waiting_is_an_error, warmed_up
 
 import pybaracuda
 import pybaracuda.torch
@@ -95,16 +95,6 @@ def assert_same_bits(actual: Any, wanted: Any) -> None:
     assert (actual.dtype, actual.shape) == (wanted.dtype, wanted.shape)
     width = BITS[actual.element_size()]
     assert torch.equal(actual.contiguous().view(width), wanted.contiguous().view(width))
-
-
-def warmed_up(call: Callable[[], Any]) -> None:
-    """Call it before a capture, as PyTorch asks for: on another stream."""
-    stream = torch.cuda.Stream()
-    stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(stream):
-        for _ in range(2):
-            call()
-    torch.cuda.current_stream().wait_stream(stream)
 
 
 @DTYPE
@@ -259,11 +249,8 @@ def test_lengths_of_the_host_are_written_by_the_graph(device: str) -> None:
 
     warmed_up(call)
     torch.cuda.synchronize()
-    torch.cuda.set_sync_debug_mode("error")
-    try:
+    with waiting_is_an_error():
         call()
-    finally:
-        torch.cuda.set_sync_debug_mode("default")
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         found = call()

@@ -6,9 +6,7 @@ What an operator computes, and which calls of it are ours, is tested in other fi
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -21,7 +19,8 @@ if not available("torch"):
     pytest.skip("no torch", allow_module_level=True)
 
 import torch
-from torch_calls import all_ours
+from torch_calls import all_ours, waiting_is_an_error, warmed_up
+from torch_problems import torchvision_or_none
 
 import pybaracuda.torch
 from benchmarks.pytorch.rows import ROWS, Build, Data, Row
@@ -60,16 +59,9 @@ THEIRS = {
 }
 
 
-def has_torchvision() -> bool:
-    """Whether it is there with its operators: a build for another PyTorch is imported without them, or not at all."""
-    try:
-        return available("torchvision") and bool(importlib.import_module("torchvision.extension")._has_ops())
-    except (ImportError, RuntimeError):
-        return False
-
-
 # Without torchvision there are no such rows; that is no skip.
-HERE = [row for row in ROWS if not row.needs or has_torchvision()]
+HAS_TORCHVISION = torchvision_or_none() is not None
+HERE = [row for row in ROWS if not row.needs or HAS_TORCHVISION]
 
 
 def of_rows(rows: list[Row]) -> Any:
@@ -213,28 +205,6 @@ def differing_runs(run: Callable[[], list[Any]], count: int) -> list[int]:
     return [number for number, is_same in enumerate(torch.stack(found).tolist(), 1) if not is_same]
 
 
-@contextmanager
-def waiting_is_an_error() -> Iterator[None]:
-    """Within it PyTorch raises before it waits for a GPU."""
-    before = torch.cuda.get_sync_debug_mode()
-    torch.cuda.set_sync_debug_mode("error")
-    try:
-        yield
-    finally:
-        torch.cuda.set_sync_debug_mode(before)
-
-
-def warm_up(call: Call) -> None:
-    """Call it on another stream, as PyTorch asks for before a capture: kernels are loaded, counters have their room."""
-    stream = torch.cuda.Stream()
-    stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(stream):
-        for _ in range(2):
-            call.results()
-    torch.cuda.current_stream().wait_stream(stream)
-    call.results()
-
-
 # ---- the tests
 
 
@@ -287,7 +257,8 @@ def test_streams_at_once_have_the_same_bits(row: Row, on_cuda: str, data_seed: i
 @of_rows_on_cuda([row for row in HERE if row.name not in WAITS])
 def test_a_call_waits_for_nothing_and_replays(row: Row, on_cuda: str, data_seed: int) -> None:
     call = drawn(row, on_cuda, data_seed)
-    warm_up(call)
+    warmed_up(call.results)
+    call.results()  # the current stream's counters have their room, too
     # Before the capture, since PyTorch's allocator does not recover from one that CUDA refuses.
     with waiting_is_an_error():
         call.results()
@@ -311,7 +282,8 @@ def test_what_is_said_to_wait_does(row: Row, on_cuda: str, data_seed: int) -> No
     A capture itself is not tried: one that CUDA refuses would spoil those of the tests that come after it.
     """
     call = drawn(row, on_cuda, data_seed)
-    warm_up(call)
+    warmed_up(call.results)
+    call.results()  # the current stream's counters have their room, too
     with pytest.raises(RuntimeError, match="called a synchronizing CUDA operation"), waiting_is_an_error():
         call.results()
 

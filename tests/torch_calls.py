@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What tests of install() share: which calls our kernels did, errors, fresh tensors, and equality; no tests here."""
+"""What tests of install() share: which calls our kernels did, errors, waits, fresh tensors, equality; no tests here."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -47,6 +47,27 @@ def messages(call: Callable[[], Any], kinds: Any, device: str) -> tuple[str, str
             call()
         found.append(str(caught.value))
     return found[0], found[1]
+
+
+@contextlib.contextmanager
+def waiting_is_an_error() -> Iterator[None]:
+    """Within it PyTorch raises before it waits for a GPU."""
+    before = torch.cuda.get_sync_debug_mode()
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        yield
+    finally:
+        torch.cuda.set_sync_debug_mode(before)
+
+
+def warmed_up(call: Callable[[], Any]) -> None:
+    """Call it on another stream, as PyTorch asks for before a capture: kernels are loaded, counters have their room."""
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        for _ in range(2):
+            call()
+    torch.cuda.current_stream().wait_stream(stream)
 
 
 def fresh(rng: np.random.Generator, shape: tuple[int, ...], dtype: Any, device: str) -> Any:

@@ -61,8 +61,8 @@ class Row:
     Rows without it differ from another in data alone. `needs` is a module beside torch that has the operator;
     `compiled` says whether compiled programs call our kernels, too; `formula`: whether the gradient is arithmetic of
     PyTorch's around them, which a compiler does in its own way, so that its bits need not be the eager program's.
-    `other_gradient`: PyTorch's gradient is not that of its forward, as docs/differences.md says of it, so that outputs
-    alone are held beside each other.
+    `other_gradient`: PyTorch's gradient is not that of its forward, as docs/differences.md says of it, or is one of
+    several, so that outputs alone are held beside each other.
     """
 
     name: str

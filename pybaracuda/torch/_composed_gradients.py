@@ -20,6 +20,7 @@ __all__: list[str] = []
 
 _FEW = "float32, float64, float16, bfloat16; by element along the last axis, of up to 4096 elements"
 _ANY_FLOAT = "float32, float64, float16, bfloat16"
+_OPTIONS: dict[str, Any] = {"devices": ("cuda",), "compiled": False, "level": "Autograd"}
 
 
 def _of_gradient(grad: Any, *others: Any) -> str:
@@ -53,9 +54,7 @@ def _gather_refusal(grad: Any, self: Any, dim: int, index: Any, sparse_grad: boo
     return _of_indices(grad, self, index)
 
 
-@route(
-    "aten::gather_backward", _gather_refusal, _FEW, group="gather", devices=("cuda",), compiled=False, level="Autograd"
-)
+@route("aten::gather_backward", _gather_refusal, _FEW, group="gather", **_OPTIONS)
 def _gather_backward(grad: Any, self: Any, dim: int, index: Any, sparse_grad: bool) -> Any:
     return Bins(self, axis_of(dim, self.dim()), index, is_checked=True).total(grad.detach())
 
@@ -66,15 +65,7 @@ def _extremum_refusal(grad: Any, input: Any, indices: Any, dim: int) -> str:
     return _of_indices(grad, input, indices)
 
 
-@route(
-    "aten::cummaxmin_backward",
-    _extremum_refusal,
-    _ANY_FLOAT,
-    group="cummax",
-    devices=("cuda",),
-    compiled=False,
-    level="Autograd",
-)
+@route("aten::cummaxmin_backward", _extremum_refusal, _ANY_FLOAT, group="cummax", **_OPTIONS)
 def _extremum_backward(grad: Any, input: Any, indices: Any, dim: int) -> Any:
     return cummaxmin_backward(grad.detach(), indices, dim)
 
@@ -88,15 +79,7 @@ def _product_refusal(grad: Any, input: Any, dim: int, output: Any) -> str:
     return of_floats(grad, input, output) or _of_gradient(grad, input, output)
 
 
-@route(
-    "aten::cumprod_backward",
-    _product_refusal,
-    _ANY_FLOAT,
-    group="cumprod",
-    devices=("cuda",),
-    compiled=False,
-    level="Autograd",
-)
+@route("aten::cumprod_backward", _product_refusal, _ANY_FLOAT, group="cumprod", **_OPTIONS)
 def _product_backward(grad: Any, input: Any, dim: int, output: Any) -> Any:
     return cumprod_backward(grad.detach(), input.detach(), output.detach(), dim)
 
@@ -115,9 +98,7 @@ def _selected_refusal(grad: Any, dim: int, indices: Any, sizes: Sequence[int], k
     "aten::value_selecting_reduction_backward",
     _selected_refusal,
     f"{_ANY_FLOAT}; of one element in each row",
-    devices=("cuda",),
-    compiled=False,
-    level="Autograd",
+    **_OPTIONS,
 )
 def _selected_backward(grad: Any, dim: int, indices: Any, sizes: Sequence[int], keepdim: bool) -> Any:
     return value_selecting_reduction_backward(grad.detach(), indices, tuple(sizes), dim, keepdim)

@@ -23,7 +23,7 @@ from ..segment import segment_sum
 from ._bad_indices import note
 from ._distinct import Distinct
 from ._native import places
-from ._route import ANOTHER_AXIS, CPU_ALWAYS, NARROW_INTEGERS, SIXTEEN_BITS
+from ._route import ANOTHER_AXIS, CPU_ALWAYS, NARROW_INTEGERS, SIXTEEN_BITS, WIDE_FLOATS
 
 __all__ = [
     "DTYPES",
@@ -56,7 +56,7 @@ _SUMMED = (*_FLOATS, torch.int32, torch.int64, *_NARROW, torch.complex64, torch.
 INDICES = (torch.int32, torch.int64)
 # In which type a finished sum waits for what is added to it. Floats are rounded once; of integers the lowest bits are
 # the same in every width, so that a wide sum cut off is the narrow one that wraps around.
-_WIDE = {torch.float16: torch.float32, torch.bfloat16: torch.float32, **dict.fromkeys(_NARROW, torch.int32)}
+_WIDE = {**WIDE_FLOATS, **dict.fromkeys(_NARROW, torch.int32)}
 # How many entries, columns and rows a kernel counts.
 _MOST = _MOST_ROWS = 2**31 - 1
 

@@ -16,6 +16,7 @@ import torch
 
 from .. import order
 from ..histc import histc
+from ._named import axis_of
 from ._route import route
 
 __all__: list[str] = []
@@ -55,18 +56,9 @@ def _into_refusal(
     found = _refusal(self, dim, k, dtypes)
     if found:
         return found
-    fits = tuple(values.shape) == tuple(indices.shape) == _reduced(self, dim, keepdim)
+    wanted = order.reduced_shape(tuple(self.shape), axis_of(dim, self.dim()), keepdim)
+    fits = tuple(values.shape) == tuple(indices.shape) == wanted
     return "" if fits else "an output of another shape or dtype"
-
-
-def _reduced(self: Any, dim: int, keepdim: bool) -> tuple[int, ...]:
-    """Answer the shape of what is selected along an axis."""
-    shape = list(self.shape)
-    if shape and keepdim:
-        shape[dim] = 1
-    elif shape:
-        del shape[dim]
-    return tuple(shape)
 
 
 def _select(function: Callable[..., Any], self: Any, *options: Any) -> tuple[Any, Any]:

@@ -69,7 +69,6 @@ _WIDE_INTEGERS = {
     torch.uint16: torch.int32,
     torch.uint32: torch.int64,
 }
-# In which type a finished sum waits for what is added to it, so that it is rounded once.
 _FUNCTIONS = {
     "sum": _segments.segment_sum,
     "mean": _segments.segment_mean,
@@ -143,7 +142,7 @@ def _check_out(src: Any, out: Any, axis: int) -> None:
 
 
 def _computed(tensor: Any, into: Any) -> Any:
-    """Answer a tensor in the type in which a kernel computes it; what is added to `into` is not rounded before."""
+    """Answer a tensor in the type in which a kernel computes it; a sum is not rounded before it is added to `into`."""
     wide = _WIDE_INTEGERS.get(tensor.dtype)
     if wide is None and into is not None:
         wide = WIDE_FLOATS.get(tensor.dtype)

@@ -565,6 +565,32 @@ def test_compiled_programs_have_the_same_bits(device: str, rng: np.random.Genera
         assert same(one, other)
 
 
+def test_a_compiler_leaves_the_inside_of_kernels_alone(device: str) -> None:
+    """Behind a graph's end an operator is called as in an eager program, and Dynamo sees its kernel's Python."""
+    ids = torch.randint(0, 50, (3000,), device=device)
+    weights = torch.randn(3000, device=device, dtype=torch.float64)
+    scores = torch.randn(40, 64, 30, device=device).log_softmax(2)
+    targets = torch.randint(1, 30, (64, 5), device=device)
+
+    def program() -> Any:
+        torch._dynamo.graph_break()
+        counts = torch.bincount(ids, weights)
+        losses = functional.ctc_loss(scores, targets, [40] * 64, [5] * 64)
+        direct = pybaracuda.torch.segment_sum(weights.reshape(-1, 1), ids, 50)
+        return counts, losses, direct
+
+    # Without the bridge, so that every operator is Python's.
+    with pybaracuda.torch.install(native=False), Hits("aten::ctc_loss.IntList"):
+        expected = program()
+        torch._dynamo.utils.counters.clear()
+        found = torch.compile(program)()
+    for one, wanted in zip(found, expected, strict=True):
+        assert same(one, wanted)
+    frames = torch._dynamo.utils.counters["frames"]
+    # The program, and what is left of it behind each of three ends: the one here and two outputs of unknown extents.
+    assert 0 < frames["total"] <= 4
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.int64])
 @pytest.mark.parametrize("dim", [0, 1, -1])
 def test_a_compiler_counts_the_rows_of_a_mean_once(dim: int, dtype: Any, device: str, rng: np.random.Generator) -> None:

@@ -14,7 +14,7 @@ import torch
 from ..order import reduced_shape, value_selecting_reduction_backward
 from ..scan import cummaxmin_backward, cumprod_backward
 from ._named import INDICES, Bins, are_bins, axis_of, rows_named
-from ._route import of_floats, route
+from ._route import is_plain, of_floats, route
 
 __all__: list[str] = []
 
@@ -25,7 +25,7 @@ _OPTIONS: dict[str, Any] = {"devices": ("cuda",), "compiled": False, "level": "A
 
 def _of_gradient(grad: Any, *others: Any) -> str:
     """Say what is wrong with a gradient that is computed above autograd's level, where compilers trace as well."""
-    if type(grad) is not torch.Tensor or torch._C._functorch.is_functorch_wrapped_tensor(grad):
+    if not is_plain(grad):
         return "a traced call"
     if torch.is_grad_enabled() and grad.requires_grad:
         return "a gradient that is differentiated again"

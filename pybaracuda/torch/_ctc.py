@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Routes of connectionist temporal classification. What lengths PyTorch refuses goes to PyTorch, which says so."""
+"""Routes of connectionist temporal classification. What lengths PyTorch refuses goes to PyTorch, which says so.
+
+Its function is composed of the operator and of a reduction. On CUDA the composition takes the targets to the host, and
+so the function is a route as well. What is traced, or lies on two devices, comes to the operator alone.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +13,7 @@ from typing import Any
 import torch
 
 from ..ctc_loss import ctc_loss, ctc_loss_backward
-from ._route import CPU_ALWAYS, FEW_ELEMENTS, route
+from ._route import CPU_ALWAYS, FEW_ELEMENTS, is_plain, route
 
 __all__ = ["lengths_of"]
 
@@ -17,6 +21,8 @@ __all__ = ["lengths_of"]
 _FEW = 1 << 16
 _CONDITIONS = "float32, float64; on the CPU 65,536 log-probabilities and more"
 _INTEGERS = frozenset((torch.int32, torch.int64))
+# By the number that stands for it in the operator.
+_REDUCTIONS = ("none", "mean", "sum")
 
 
 def lengths_of(lengths: Any, device: Any) -> Any:
@@ -116,6 +122,46 @@ def _run_backward(
     sums = neg_log_likelihood, log_alpha
     return ctc_loss_backward(grad, log_probs, targets, steps, labels, *sums, blank, zero_infinity)
 
+
+def _composed_refusal(
+    log_probs: Any,
+    targets: Any,
+    input_lengths: Any,
+    target_lengths: Any,
+    blank: int = 0,
+    reduction: int = 1,
+    zero_infinity: bool = False,
+) -> str:
+    lengths = [each for each in (input_lengths, target_lengths) if isinstance(each, torch.Tensor)]
+    if not is_plain(log_probs, targets, *lengths):
+        return "a traced call"
+    if any(each.dtype not in _INTEGERS or each.dim() != 1 for each in lengths) or not 0 <= reduction < len(_REDUCTIONS):
+        return "arguments that PyTorch refuses"
+    return _refusal(log_probs, targets, input_lengths, target_lengths, blank)
+
+
+def _run_composed(
+    log_probs: Any,
+    targets: Any,
+    input_lengths: Any,
+    target_lengths: Any,
+    blank: int = 0,
+    reduction: int = 1,
+    zero_infinity: bool = False,
+) -> Any:
+    from ._ctc_function import ctc_loss as function  # which needs this module
+
+    most = max(_numbers(target_lengths))
+    lengths = input_lengths, target_lengths
+    return function(
+        log_probs, targets, *lengths, blank, _REDUCTIONS[reduction], zero_infinity, max_target_length=most
+    )
+
+
+for _overload in (".IntList", ".Tensor"):
+    route(
+        f"aten::ctc_loss{_overload}", _composed_refusal, _CONDITIONS, group="ctc_loss", compiled=False, level="Autograd"
+    )(_run_composed)
 
 # The overload of tensors is the same operator of lengths that are tensors.
 for _overload in ("", ".Tensor"):

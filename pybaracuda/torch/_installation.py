@@ -19,6 +19,7 @@ from ._compile import route_compiler
 from ._deterministic import Deterministic
 from ._imports import forget_import, when_imported
 from ._route import KEYS, ROUTES, RefusedError, Route
+from ._untraced import untraced
 
 __all__ = ["Installation", "Line", "install", "lines", "uninstall"]
 
@@ -134,7 +135,7 @@ class _Override:
                 self._native.hand_over()
             return answer
 
-        return kernel
+        return untraced(kernel)
 
     def _call_original(self, keys: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         try:

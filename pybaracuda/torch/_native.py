@@ -21,6 +21,7 @@ import torch
 
 from .._library import load
 from ._route import KEYS
+from ._untraced import untraced
 
 __all__ = [
     "SIGNATURES",
@@ -256,7 +257,7 @@ def _define_fallback(bridge: _Bridge, operator: str, device: str) -> str:
                 getattr(bridge, "raise")(type(error), str(error).encode(errors="replace"))
                 return args[0] if results == 1 else (args[0],) * results
 
-        _defined[operator].impl(name, fall_back, KEYS[device], with_keyset=True)
+        _defined[operator].impl(name, untraced(fall_back), KEYS[device], with_keyset=True)
     return f"{_NAMESPACE}::{name}"
 
 

@@ -9,6 +9,8 @@ from typing import Any
 import torch
 from torch._functorch.utils import unwrap_dead_wrappers
 
+from ._untraced import untraced
+
 __all__ = ["Differentiable", "define"]
 
 _library = torch.library.Library("pybaracuda", "FRAGMENT")
@@ -33,14 +35,17 @@ def define(schema: str, run: Callable[..., Any], fake: Callable[..., Any], diffe
     _library.define(schema, tags=(torch.Tag.pt2_compliant_tag,))
     operator = getattr(torch.ops.pybaracuda, name).default
 
+    def call(*args: Any) -> Any:
+        return run(*args)
+
     def record(keys: Any, *args: Any) -> Any:
         if torch.is_grad_enabled():
             return differentiable(*args)
         with torch._C._AutoDispatchBelowAutograd():
             return operator.redispatch(keys & torch._C._after_autograd_keyset, *args)
 
-    _library.impl(name, run, "CompositeExplicitAutograd")
-    _library.impl(name, record, "Autograd", with_keyset=True)
+    _library.impl(name, untraced(call), "CompositeExplicitAutograd")
+    _library.impl(name, untraced(record), "Autograd", with_keyset=True)
     torch.library.register_fake(f"pybaracuda::{name}", fake, lib=_library)
     return operator
 

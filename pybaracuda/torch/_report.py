@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from ._installation import Line, lines
-from ._route import ROUTES
+from ._route import ROUTES, Route
 
 __all__ = ["Report", "operators", "report", "table"]
 
@@ -39,6 +39,22 @@ def operators() -> dict[str, str]:
     return {route.group: route.conditions for route in sorted(ROUTES.values(), key=lambda route: route.group)}
 
 
+def _is_gradient(route: Route) -> bool:
+    return "_backward" in route.operator
+
+
+def _compiled(routes: list[Route]) -> str:
+    """Spell which of a group's routes a compiled program takes."""
+    # It takes apart what PyTorch composes of operators: of a loss into those of the group, of a gradient into others.
+    asked = [route for route in routes if route.level != "Autograd" or _is_gradient(route)]
+    compiled = [route for route in asked if route.compiled]
+    if not compiled:
+        return "the compiler's own (it only moves elements)"
+    if compiled == asked:
+        return "yes"
+    return "gradient" if all(map(_is_gradient, compiled)) else "forward"
+
+
 def table() -> str:
     """Spell what is taken over as a table in Markdown, a row for each name that ``install(ops=...)`` knows."""
     rows = ["| name | operators of PyTorch | calls that are ours | compiled programs |", "|---|---|---|---|"]
@@ -46,9 +62,6 @@ def table() -> str:
         routes = [route for route in ROUTES.values() if route.group == name]
         spelled = ", ".join(f"`{route.operator}`" for route in routes)
         conditions = "; ".join(dict.fromkeys(route.conditions for route in routes))
-        compiled = [route for route in routes if route.compiled]
-        said = (
-            "yes" if compiled == routes else "gradient" if compiled else "the compiler's own (it only moves elements)"
-        )
+        said = _compiled(routes)
         rows.append(f"| `{name}` | {spelled} | {conditions} | {said} |")
     return "\n".join(rows)

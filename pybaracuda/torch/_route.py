@@ -24,6 +24,7 @@ __all__ = [
     "WIDE_FLOATS",
     "RefusedError",
     "Route",
+    "is_plain",
     "of_floats",
     "route",
     "widened_floats",
@@ -163,6 +164,12 @@ def of_floats(*tensors: Any) -> str:
     if dtype not in _FLOATS:
         return f"dtype {dtype}"
     return "" if all(tensor.dtype == dtype for tensor in tensors) else "operands of several dtypes"
+
+
+def is_plain(*tensors: Any) -> bool:
+    """Tell whether tensors are memory: autograd's level also sees the stand-ins of compilers and transforms."""
+    wrapped = torch._C._functorch.is_functorch_wrapped_tensor
+    return all(type(tensor) is torch.Tensor and not wrapped(tensor) for tensor in tensors)
 
 
 def widened_floats(tensor: Any) -> Any:

@@ -124,6 +124,9 @@ class HostData(Data):
     def ids(self, count: int, below: int) -> Any:
         return self._host.ids(count, below).to(self.device)
 
+    def power_law_ids(self, count: int, below: int) -> Any:
+        return self._host.power_law_ids(count, below).to(self.device)
+
 
 class Call(NamedTuple):
     """A row's function of tensors, these, and the gradient that its output is given.

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import importlib
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -45,6 +46,11 @@ class Data:
     def ids(self, count: int, below: int) -> Any:
         """Integers that are equally likely."""
         return self.torch.randint(0, below, (count,), generator=self._generator, device=self.device)
+
+    def power_law_ids(self, count: int, below: int) -> Any:
+        """Integers by Zipf's law with exponent 1: i is as likely as 1 / (i + 1)."""
+        uniform = self.torch.rand(count, generator=self._generator, device=self.device, dtype=self.torch.float64)
+        return (uniform * math.log(below + 1)).exp().long().sub(1).clamp(max=below - 1)
 
     def put(self, array: Any) -> Any:
         """An array of NumPy's in float32."""
@@ -114,9 +120,30 @@ def _affine_grid(axes: int, n: int, size: int, data: Data) -> Problem:
     return Problem(lambda theta: affine(theta, sizes, align_corners=False), [data.leaf(n, axes, axes + 1)])
 
 
-def _scatter_reduce(reduce: str, rows: int, columns: int, data: Data) -> Problem:
+def _anywhere(rows: int, data: Data) -> tuple[int, Any]:
+    """A tenth as many segments as rows, and in which of them each row is: each is as likely."""
     segments = -(-rows // 10)
-    index = data.ids(rows, segments)[:, None].expand(-1, columns)
+    return segments, data.ids(rows, segments)
+
+
+def _power_law(rows: int, data: Data) -> tuple[int, Any]:
+    """The same, of which a few have most rows."""
+    segments = -(-rows // 10)
+    return segments, data.power_law_ids(rows, segments)
+
+
+def _one_destination(rows: int, data: Data) -> tuple[int, Any]:
+    """The same, of which one has all rows."""
+    segments, ids = _anywhere(rows, data)
+    return segments, ids.fill_(segments // 2)
+
+
+Named = Callable[[int, Data], tuple[int, Any]]
+
+
+def _scatter_reduce(reduce: str, rows: int, columns: int, data: Data, named: Named = _anywhere) -> Problem:
+    segments, ids = named(rows, data)
+    index = ids[:, None].expand(-1, columns)
     given, source = data.leaf(segments, columns), data.leaf(rows, columns)
     if reduce == "prod":
         # Products of standard normal numbers would soon be zero.
@@ -172,9 +199,9 @@ def _put_once(places: int, data: Data) -> Problem:
     return Problem(lambda given, source: given.clone().put_(index, source), leaves)
 
 
-def _index_add(rows: int, columns: int, data: Data) -> Problem:
-    index = data.ids(rows, -(-rows // 10))
-    leaves = [data.leaf(-(-rows // 10), columns), data.leaf(rows, columns)]
+def _index_add(rows: int, columns: int, data: Data, named: Named = _anywhere) -> Problem:
+    segments, index = named(rows, data)
+    leaves = [data.leaf(segments, columns), data.leaf(rows, columns)]
     return Problem(lambda given, source: given.index_add(0, index, source), leaves)
 
 
@@ -189,9 +216,10 @@ def _index_select(rows: int, columns: int, data: Data) -> Problem:
     return Problem(lambda table: table.index_select(0, index), [data.leaf(-(-rows // 10), columns)])
 
 
-def _gather(rows: int, columns: int, data: Data) -> Problem:
-    index = data.ids(rows, -(-rows // 10))[:, None].expand(-1, columns)
-    return Problem(lambda table: table.gather(0, index), [data.leaf(-(-rows // 10), columns)])
+def _gather(rows: int, columns: int, data: Data, named: Named = _anywhere) -> Problem:
+    segments, ids = named(rows, data)
+    index = ids[:, None].expand(-1, columns)
+    return Problem(lambda table: table.gather(0, index), [data.leaf(segments, columns)])
 
 
 def _bags(mode: str, words: int, columns: int, count: int, data: Data, shortest: int = 4, longest: int = 10) -> Problem:
@@ -521,6 +549,16 @@ def _rows() -> Iterator[Row]:
     yield _of_rows("index_put accumulate", _index_put)
     yield _of_rows("index_select", _index_select)
     yield _of_rows("gather of rows", _gather)
+    uneven: dict[str, Named] = {"power law": _power_law, "one destination": _one_destination}
+    by_rows: dict[str, Callable[..., Problem]] = {
+        "index_add": _index_add,
+        "scatter_reduce sum": partial(_scatter_reduce, "sum"),
+        "gather of rows": _gather,
+    }
+    for text, named in uneven.items():
+        for name, build in by_rows.items():
+            row = _of_rows(name, partial(build, named=named))
+            yield replace(row, name=f"{row.name}, {text}", host="")
     whole, tiny = partial(_embedding, 50_000, 256, 200_000), partial(_embedding, 8, 4, 16)
     yield Row("embedding 50,000 x 256, 200,000 ids", whole, tiny, "embedding")
     for mode in ("sum", "mean", "max"):

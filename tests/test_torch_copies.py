@@ -18,7 +18,7 @@ from torch_calls import Hits, ours, same
 
 import pybaracuda
 import pybaracuda.torch
-from pybaracuda.torch import _copies, _native
+from pybaracuda.torch import _copies, _native, _puts
 
 FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 DTYPES = (*FLOATS, torch.bool, torch.uint8, torch.int16, torch.int64, torch.complex64, torch.complex128)
@@ -194,6 +194,63 @@ def test_put(dtype: Any, device: str, rng: np.random.Generator) -> None:
     given, index = drawn(rng, (5, 6), dtype), indices(rng, 30, 10, 4, low=-30)
     source = drawn(rng, (40,), dtype)
     check(in_place(lambda a, b, c: a.put_(b, c)), "aten::put_", device, given, index, source)
+
+
+def last_put(given: Any, places: Any, source: Any) -> Any:
+    """Elements put one after another where flat places say, which NumPy promises and PyTorch's threads do not keep."""
+    writers = np.full(given.numel(), -1)
+    writers[places.numpy().reshape(-1)] = np.arange(places.numel())
+    found = torch.from_numpy(writers)
+    put = torch.where(found < 0, given.reshape(-1), source.reshape(-1)[found.clamp(min=0)])
+    return put.reshape(given.shape)
+
+
+@DTYPE
+def test_the_last_of_many_elements(
+    dtype: Any, device: str, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Everywhere, to one place alone, and along an axis; of fewer entries than half the elements, too."""
+    done = []
+
+    def recorded(*given: Any) -> bool:
+        done.append(_native.put_last(*given))
+        return bool(done[-1])
+
+    def check_put(operator: str, put: Callable[..., Any], index: Any, source: Any, places: Any) -> None:
+        placed = [each.clone().to(device) for each in (given, index, source)]
+        with pybaracuda.torch.install(devices=device), Hits(operator):
+            found = put(*placed)
+        assert same(found.cpu(), last_put(given, places, source))
+
+    monkeypatch.setattr(_copies, "put_last", recorded)
+    monkeypatch.setattr(_puts, "put_last", recorded)
+    given, source = drawn(rng, (70, 100), dtype), drawn(rng, (9000,), dtype)
+    for index in (indices(rng, 7000, 9000, low=-7000), torch.full((9000,), -7)):
+        check_put("aten::put_", lambda a, b, c: a.put_(b, c), index, source, index)
+    down, along = indices(rng, 70, 90, 100), indices(rng, 100, 70, 130)
+    columns, rows = torch.arange(100), torch.arange(70)[:, None]
+    for dim, index, places in ((0, down, down * 100 + columns), (1, along, rows * 100 + along)):
+        values = drawn(rng, tuple(index.shape), dtype)
+        check_put("aten::scatter_.src", lambda a, b, c, dim=dim: a.scatter_(dim, b, c), index, values, places)
+    is_here = device == "cuda" and not _native.problem() and dtype.itemsize <= 4
+    assert set(done) == {is_here}
+    few = indices(rng, 7000, 3499)
+    check_put("aten::put_", lambda a, b, c: a.put_(b, c), few, source[:3499], few)
+    assert not done[-1]
+
+
+def test_elements_that_there_are_not_are_dropped(on_cuda: str, rng: np.random.Generator) -> None:
+    given, source = drawn(rng, (7, 10)), drawn(rng, (100,))
+    index = indices(rng, 70, 100)
+    index[[3, 50, 99]] = torch.tensor([70, -71, 2**40])
+    is_inside = (index >= -70) & (index < 70)
+    wanted = given.clone().put_(index[is_inside], source[is_inside])
+    with pybaracuda.torch.install():
+        pybaracuda.torch.check_indices()
+        found = given.to(on_cuda).put_(index.to(on_cuda), source.to(on_cuda))
+        with pytest.raises(IndexError, match="3 "):
+            pybaracuda.torch.check_indices()
+    assert same(found.cpu(), wanted)
 
 
 def test_many_writers(device: str, rng: np.random.Generator) -> None:

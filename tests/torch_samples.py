@@ -69,7 +69,10 @@ TAKEN = {
     "logcumsumexp": ("aten::_logcumsumexp",),
     "cummax": ("aten::_cummax_helper", "aten::cummaxmin_backward"),
     "cummin": ("aten::_cummin_helper", "aten::cummaxmin_backward"),
-    "nn.functional.ctc_loss": ("aten::ctc_loss.IntList", "aten::ctc_loss.Tensor"),
+    "nn.functional.ctc_loss": (
+        *("aten::ctc_loss.IntList", "aten::ctc_loss.Tensor"),
+        *("aten::_ctc_loss", "aten::_ctc_loss_backward"),
+    ),
     "kthvalue": ("aten::kthvalue", "aten::value_selecting_reduction_backward"),
     "median": ("aten::median.dim", "aten::value_selecting_reduction_backward"),
     "nanmedian": ("aten::nanmedian.dim", "aten::value_selecting_reduction_backward"),

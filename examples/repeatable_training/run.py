@@ -29,7 +29,7 @@ _FOLDER = Path(__file__).resolve().parent / "programs"
 PROGRAMS = {
     "spatial_transformer": ({"aten::grid_sampler_2d_backward", "aten::reflection_pad2d_backward"}, ""),
     "graph_network": ({"aten::index_add", "aten::scatter_reduce.two", "aten::embedding_dense_backward"}, ""),
-    "speech": ({"aten::ctc_loss.Tensor"}, ""),
+    "speech": ({"aten::_ctc_loss", "aten::_ctc_loss_backward"}, ""),
     "recommender": ({"aten::_embedding_bag", "aten::_embedding_bag_dense_backward"}, ""),
     "mask_rcnn": ({"torchvision::_multiscale_roi_align", "torchvision::nms"}, "torchvision"),
 }

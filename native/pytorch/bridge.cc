@@ -180,9 +180,16 @@ int32_t baracuda_torch_screen(const void* entries, int64_t count, int64_t extent
 
 int32_t baracuda_torch_place(const void* entries, int64_t count, int64_t rows, int64_t columns, int64_t extent,
                              int32_t wraps, void* places, int32_t index, void* stream) {
-  const ElementIndex elements{static_cast<const int64_t*>(entries), count, rows, columns, extent, wraps != 0,
-                              static_cast<int32_t*>(places)};
-  return cuda::is_ready(index, stream) && cuda::place(elements, stream);
+  const ElementIndex elements{static_cast<const int64_t*>(entries), count, rows, columns, extent, wraps != 0};
+  return cuda::is_ready(index, stream) && cuda::place(elements, static_cast<int32_t*>(places), stream);
+}
+
+int32_t baracuda_torch_put_last(const void* entries, int64_t count, int64_t rows, int64_t columns, int64_t extent,
+                                int32_t wraps, int32_t element_bytes, const void* source, void* output, void* winners,
+                                int32_t index, void* stream) {
+  const ElementIndex elements{static_cast<const int64_t*>(entries), count, rows, columns, extent, wraps != 0};
+  return cuda::is_ready(index, stream) && cuda::put_last(elements, element_bytes, source, output,
+                                                         static_cast<unsigned long long*>(winners), stream);
 }
 
 int32_t baracuda_torch_put_in_lines(const void* entries, int64_t count, int64_t columns, int64_t extent,

@@ -54,6 +54,12 @@ BARACUDA_TORCH_API int32_t baracuda_torch_screen(const void* entries, int64_t co
 BARACUDA_TORCH_API int32_t baracuda_torch_place(const void* entries, int64_t count, int64_t rows, int64_t columns,
                                                 int64_t extent, int32_t wraps, void* places, int32_t index,
                                                 void* stream);
+// Puts elements of a source, of 1, 2 or 4 bytes, where an index as above names them; of several for one place the last
+// in row-major order stays. `winners` is memory for 8 bytes of each element of the tensor. 0 if nothing was launched.
+BARACUDA_TORCH_API int32_t baracuda_torch_put_last(const void* entries, int64_t count, int64_t rows, int64_t columns,
+                                                   int64_t extent, int32_t wraps, int32_t element_bytes,
+                                                   const void* source, void* output, void* winners, int32_t index,
+                                                   void* stream);
 // Puts an element of a source, of 1, 2, 4, 8 or 16 bytes, into each line of a tensor along an axis: where one entry for
 // each line says, int64, so that no element is put twice. The tensor has `extent` elements in a line, `columns` lines
 // beside one another and as many times as `count` says. An entry that names none is counted as above. 0 if nothing was

@@ -34,8 +34,9 @@ struct ElementIndex {
   int64_t extent;
   // Whether a negative entry counts from the end.
   bool wraps;
-  // Which element of the tensor each entry names, in row-major order; -1 for none. The tensor has less than 2^31.
-  int32_t* places;
+
+  // Of the tensor.
+  int64_t elements() const { return count / (rows * columns) * extent * columns; }
 };
 
 // An index with one entry for each line of a tensor along an axis, so that no element is named twice. The tensor has
@@ -68,8 +69,13 @@ namespace cuda {
 bool is_ready(int32_t device, void* stream);
 // Counts the entries that name no row; a replay of a CUDA graph counts, too.
 bool screen(const Index& index, void* stream);
-// Counts what names no element, too.
-bool place(const ElementIndex& index, void* stream);
+// Which element of a tensor of less than 2^31 each entry names, in row-major order: -1 for none, which is counted, too.
+bool place(const ElementIndex& index, int32_t* places, void* stream);
+// Puts elements of a source, of 1, 2 or 4 bytes, where an index of at most 2^31 entries says; of several for one place
+// the last in row-major order stays. `winners` is memory for as many numbers as the tensor has elements. Counts what
+// names no element, too.
+bool put_last(const ElementIndex& index, int32_t element_bytes, const void* source, void* output,
+              unsigned long long* winners, void* stream);
 // Puts an element of source into each line, of 1, 2, 4, 8 or 16 bytes; counts what names no element, too.
 bool put_in_lines(const LineIndex& index, int32_t element_bytes, const void* source, void* output, void* stream);
 bool widen(int32_t dtype, const void* from, float* to, int64_t count, void* stream);

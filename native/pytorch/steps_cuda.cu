@@ -34,20 +34,53 @@ __global__ void screen_entries(Index index) {
   if (outside != 0) atomicAdd(&dropped_entries, outside);
 }
 
+// Which element of the tensor an entry names; -1 for none. Unsigned counts the entries.
 template <typename Unsigned>
-__global__ void place_entries(ElementIndex index) {
+__device__ int64_t place_of(const ElementIndex& index, int64_t i) {
+  int64_t entry = index.entries[i];
+  if (index.wraps && entry < 0) entry += index.extent;
+  if (entry < 0 || entry >= index.extent) return -1;
   const Unsigned rows = static_cast<Unsigned>(index.rows), columns = static_cast<Unsigned>(index.columns);
+  const Unsigned row = static_cast<Unsigned>(i) / columns, column = static_cast<Unsigned>(i) - row * columns;
+  return (row / rows * index.extent + entry) * index.columns + column;
+}
+
+template <typename Unsigned>
+__global__ void place_entries(ElementIndex index, int32_t* places) {
   unsigned long long outside = 0;
   for (int64_t i = first_item(); i < index.count; i += all_threads()) {
-    const Unsigned row = static_cast<Unsigned>(i) / columns, column = static_cast<Unsigned>(i) - row * columns;
-    int64_t entry = index.entries[i];
-    if (index.wraps && entry < 0) entry += index.extent;
-    const bool is_outside = entry < 0 || entry >= index.extent;
-    const int64_t place = (row / rows * index.extent + entry) * index.columns + column;
-    outside += is_outside;
-    index.places[i] = is_outside ? -1 : static_cast<int32_t>(place);
+    const int64_t place = place_of<Unsigned>(index, i);
+    outside += place < 0;
+    places[i] = static_cast<int32_t>(place);
   }
   if (outside != 0) atomicAdd(&dropped_entries, outside);
+}
+
+// Of each element of the output the largest number of an entry that names it, from 1 on, and beneath it what that puts
+// there; 0 without one. A maximum of integers has one result in any order, and the one who reads it needs no other
+// memory. Of the lanes of a warp that name one element only the last asks for it: where all do, few meet there.
+template <typename Element>
+__global__ void find_last(ElementIndex index, const Element* source, unsigned long long* winners) {
+  unsigned long long outside = 0;
+  const unsigned lane = threadIdx.x % warpSize;
+  for (int64_t first = first_item() - lane; first < index.count; first += all_threads()) {
+    const int64_t i = first + lane;
+    const bool is_entry = i < index.count;
+    const int64_t place = is_entry ? place_of<uint32_t>(index, i) : -1;
+    outside += is_entry && place < 0;
+    const unsigned equals = __match_any_sync(UINT32_MAX, static_cast<int32_t>(place));
+    if (place < 0 || equals >> lane != 1) continue;
+    atomicMax(winners + place, static_cast<unsigned long long>(i + 1) << 32 | source[i]);
+  }
+  if (outside != 0) atomicAdd(&dropped_entries, outside);
+}
+
+template <typename Element>
+__global__ void put_winners(const unsigned long long* winners, Element* output, int64_t elements) {
+  for (int64_t i = first_item(); i < elements; i += all_threads()) {
+    const unsigned long long winner = winners[i];
+    if (winner != 0) output[i] = static_cast<Element>(winner);
+  }
 }
 
 template <typename Element>
@@ -186,7 +219,9 @@ bool load(Kernels... kernels) {
 bool load_all() {
   return load(screen_entries, place_entries<uint32_t>, place_entries<uint64_t>, count_entries,
               put_elements_in_lines<uint8_t>, put_elements_in_lines<uint16_t>, put_elements_in_lines<uint32_t>,
-              put_elements_in_lines<uint64_t>, put_elements_in_lines<uint4>,
+              put_elements_in_lines<uint64_t>, put_elements_in_lines<uint4>, find_last<uint8_t>,
+              find_last<uint16_t>, find_last<uint32_t>, put_winners<uint8_t>, put_winners<uint16_t>,
+              put_winners<uint32_t>,
               widen_elements<__half, 1>, widen_elements<__half, kPack>, widen_elements<__nv_bfloat16, 1>,
               widen_elements<__nv_bfloat16, kPack>, finish_elements<float, 1>, finish_elements<float, kPack>,
               finish_elements<double, 1>, finish_elements<double, kPack>,
@@ -211,10 +246,36 @@ bool is_ready(int32_t device, void* stream) {
 
 bool screen(const Index& index, void* stream) { return launch(screen_entries, index.count, stream, index); }
 
-bool place(const ElementIndex& index, void* stream) {
+bool place(const ElementIndex& index, int32_t* places, void* stream) {
   // A division of 64 bits takes several times as long.
-  return index.count <= UINT32_MAX ? launch(place_entries<uint32_t>, index.count, stream, index)
-                                   : launch(place_entries<uint64_t>, index.count, stream, index);
+  return index.count <= UINT32_MAX ? launch(place_entries<uint32_t>, index.count, stream, index, places)
+                                   : launch(place_entries<uint64_t>, index.count, stream, index, places);
+}
+
+bool put_last(const ElementIndex& index, int32_t element_bytes, const void* source, void* output,
+              unsigned long long* winners, void* stream) {
+  if (index.count > INT32_MAX) return false;
+  const int64_t elements = index.elements();
+  const auto put = [&](auto element) {
+    using Element = decltype(element);
+    const size_t bytes = static_cast<size_t>(elements) * sizeof *winners;
+    if (cudaMemsetAsync(winners, 0, bytes, static_cast<cudaStream_t>(stream)) != cudaSuccess) {
+      cudaGetLastError();
+      return false;
+    }
+    return launch(find_last<Element>, index.count, stream, index, static_cast<const Element*>(source), winners) &&
+           launch(put_winners<Element>, elements, stream, winners, static_cast<Element*>(output), elements);
+  };
+  switch (element_bytes) {
+    case 1:
+      return put(uint8_t{});
+    case 2:
+      return put(uint16_t{});
+    case 4:
+      return put(uint32_t{});
+    default:
+      return false;
+  }
 }
 
 bool put_in_lines(const LineIndex& index, int32_t element_bytes, const void* source, void* output, void* stream) {

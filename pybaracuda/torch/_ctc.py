@@ -21,8 +21,8 @@ __all__ = ["lengths_of"]
 _FEW = 1 << 16
 _CONDITIONS = "float32, float64; on the CPU 65,536 log-probabilities and more"
 _INTEGERS = frozenset((torch.int32, torch.int64))
-# By the number that stands for it in the operator.
-_REDUCTIONS = ("none", "mean", "sum")
+# What stands for a reduction in the operator.
+_NONE, _MEAN, _SUM = range(3)
 
 
 def lengths_of(lengths: Any, device: Any) -> Any:
@@ -135,7 +135,7 @@ def _composed_refusal(
     lengths = [each for each in (input_lengths, target_lengths) if isinstance(each, torch.Tensor)]
     if not is_plain(log_probs, targets, *lengths):
         return "a traced call"
-    if any(each.dtype not in _INTEGERS or each.dim() != 1 for each in lengths) or not 0 <= reduction < len(_REDUCTIONS):
+    if any(each.dtype not in _INTEGERS or each.dim() != 1 for each in lengths) or not _NONE <= reduction <= _SUM:
         return "arguments that PyTorch refuses"
     return _refusal(log_probs, targets, input_lengths, target_lengths, blank)
 
@@ -149,13 +149,14 @@ def _run_composed(
     reduction: int = 1,
     zero_infinity: bool = False,
 ) -> Any:
-    from ._ctc_function import ctc_loss as function  # which needs this module
-
-    most = max(_numbers(target_lengths))
-    lengths = input_lengths, target_lengths
-    return function(
-        log_probs, targets, *lengths, blank, _REDUCTIONS[reduction], zero_infinity, max_target_length=most
-    )
+    labels = _numbers(target_lengths)
+    # With PyTorch's formula for its gradient: both are routes.
+    found = torch.ops.aten._ctc_loss(log_probs, targets, _numbers(input_lengths), labels, blank, zero_infinity)[0]
+    if zero_infinity:
+        found = torch.where(found == torch.inf, 0.0, found)
+    if reduction == _MEAN:
+        return (found / lengths_of(labels, found.device).clamp(min=1).to(found.dtype)).mean()
+    return found.sum() if reduction == _SUM else found
 
 
 for _overload in (".IntList", ".Tensor"):

@@ -31,6 +31,7 @@ __all__ = [
     "places",
     "problem",
     "put_in_lines",
+    "put_last",
     "screen",
     "take_dropped",
     "taken",
@@ -62,6 +63,13 @@ SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "place": (
         ctypes.c_int32,
         [ctypes.c_void_p, *[ctypes.c_int64] * 4, ctypes.c_int32, ctypes.c_void_p, ctypes.c_int32, ctypes.c_void_p],
+    ),
+    "put_last": (
+        ctypes.c_int32,
+        [
+            *[ctypes.c_void_p, *[ctypes.c_int64] * 4, ctypes.c_int32, ctypes.c_int32],
+            *[*[ctypes.c_void_p] * 3, ctypes.c_int32, ctypes.c_void_p],
+        ],
     ),
     "put_in_lines": (
         ctypes.c_int32,
@@ -172,6 +180,39 @@ def places(index: Any, rows: int, columns: int, extent: int, wraps: bool) -> Any
         stream = torch.cuda.current_stream().cuda_stream
         taken = bridge.place(index.data_ptr(), *sizes, int(wraps), found.data_ptr(), index.device.index, stream)
     return found if taken else None
+
+
+def put_last(self: Any, index: Any, rows: int, columns: int, extent: int, wraps: bool, source: Any) -> bool:
+    """Put elements where an index along one axis says, in place; False if that was not done here.
+
+    Of several for one place the last stays. What names none is dropped and counted, by a replay of a CUDA graph, too.
+
+    Parameters
+    ----------
+    self : Tensor, [..., extent, columns]
+        Dense in row-major order, of elements of up to 4 bytes.
+    index : Tensor, [..., rows, columns]
+        Of half as many entries as the tensor has elements or more: each element's winner is looked at.
+    wraps : bool
+        Whether a negative entry counts from the end.
+    source : Tensor
+        An element for each entry.
+    """
+    bridge = _found()
+    if isinstance(bridge, str) or any(type(each) is not torch.Tensor for each in (self, index, source)):
+        return False
+    if index.device.type != "cuda" or index.dtype != torch.int64 or self.element_size() > 4:
+        return False
+    elements, entries = self.numel(), index.numel()
+    if max(elements, entries) >= 2**31 or 2 * entries < elements:
+        return False
+    index, source = index.contiguous(), source.contiguous()
+    winners = torch.empty(elements, dtype=torch.int64, device=index.device)
+    sizes = (entries, rows, columns, extent, int(wraps), self.element_size())
+    with torch.cuda.device(index.device):
+        stream = torch.cuda.current_stream().cuda_stream
+        addresses = (source.data_ptr(), self.data_ptr(), winners.data_ptr(), index.device.index, stream)
+        return bool(bridge.put_last(index.data_ptr(), *sizes, *addresses))
 
 
 def put_in_lines(self: Any, axis: int, index: Any, source: Any) -> bool:

@@ -26,7 +26,7 @@ from ._named import (
     sum_with,
     whole,
 )
-from ._native import places
+from ._native import places, put_last
 from ._route import CPU_ALWAYS, route
 
 __all__: list[str] = []
@@ -187,6 +187,9 @@ def _put_refusal(self: Any, index: Any, source: Any, accumulate: bool = False) -
 )
 def _put_in_place(self: Any, index: Any, source: Any, accumulate: bool = False) -> Any:
     index, source = index.reshape(-1), source.reshape(-1)
+    is_last = not accumulate and self.is_contiguous()
+    if is_last and put_last(self, index, index.numel(), 1, self.numel(), True, source):
+        return self
     found = places(index, index.numel(), 1, self.numel(), wraps=True)
     if found is None:
         found = from_begin(index, self.numel())
@@ -194,7 +197,7 @@ def _put_in_place(self: Any, index: Any, source: Any, accumulate: bool = False) 
     named = Elements(self, found)
     if accumulate:
         return add_into(self, self, named, source)
-    if not self.is_contiguous():
+    if not is_last:
         return self.copy_(put(self.reshape(-1), 0, named.ids, source).reshape(self.shape))
     put_into(self.view(-1), 0, named.ids, source)
     return self

@@ -132,8 +132,8 @@ void sum_plane(const Windows& p, const T* grad_output, const int64_t* indices, C
       const auto hs = p.h.template of<N>(h);
       row.set_rows(ds, hs);
       clear(p.d.extent == 1 ? hs.end * width : ds.end * height * width);
-      for (int32_t first = 0; first < p.w.bins; first += kTogether) {
-        const int32_t rest = p.w.bins - first, count = rest < kTogether ? rest : kTogether;
+      for (int32_t rest = p.w.bins; rest > 0; rest -= kTogether) {
+        const int32_t first = p.w.bins - rest, count = rest < kTogether ? rest : kTogether;
         const N* const elements = row.find(indices, first, count);
         for (int32_t j = 0; j < count; ++j) {
           if (elements[j] < 0) continue;

@@ -63,8 +63,8 @@ class RowMaxima {
     const int32_t y = p_.h.of(samples.h, static_cast<int32_t>(row % p_.h.bins));
     const int64_t corner = (static_cast<int64_t>(z) * p_.h.extent + y) * p_.w.extent;
     const T* const input = b_.input + plane * p_.plane_numel;
-    for (int32_t first = 0; first < p_.w.bins; first += kPlaces) {
-      const int32_t rest = p_.w.bins - first, count = rest < kPlaces ? rest : kPlaces;
+    for (int32_t rest = p_.w.bins; rest > 0; rest -= kPlaces) {
+      const int32_t first = p_.w.bins - rest, count = rest < kPlaces ? rest : kPlaces;
       find_starts(samples.w, plane, first, count);
       if constexpr (kByPlaces) {
         windows_by_places(input, corner, row * p_.w.bins + first, count);

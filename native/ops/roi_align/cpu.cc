@@ -54,8 +54,8 @@ Compute<T> pool_bin(const T* plane, int64_t row_stride, const TabulatedAxis<Comp
   using C = Compute<T>;
   const PixelRange rows = y.pixels(ph), columns = x.pixels(pw);
   C sum = C(0);
-  for (int32_t first = columns.first; first <= columns.last; first += kColumns) {
-    const int32_t count = columns.last - first < kColumns ? columns.last - first + 1 : kColumns;
+  for (int32_t left = columns.count(); left > 0; left -= kColumns) {
+    const int32_t first = columns.last - (left - 1), count = left < kColumns ? left : kColumns;
     C column_sums[kColumns];
     for (int32_t k = 0; k < count; ++k) column_sums[k] = C(0);
     for (int32_t row = rows.first; row <= rows.last; ++row) {
@@ -437,8 +437,8 @@ BoxSlopes<Compute<T>> sum_box(const Problem& p, const BoxesBackwardBuffers<T>& b
       if (!taps.any) continue;
       const T* const grad = grad_output + static_cast<int64_t>(y.bin) * p.pooled_w + x.bin;
       C of_taps[kChannelLanes][4] = {};
-      for (int32_t first = 0; first < p.c; first += kChannelLanes) {
-        const int32_t count = p.c - first < kChannelLanes ? p.c - first : kChannelLanes;
+      for (int32_t left = p.c; left > 0; left -= kChannelLanes) {
+        const int32_t first = p.c - left, count = left < kChannelLanes ? left : kChannelLanes;
         for (int32_t lane = 0; lane < count; ++lane) {
           taps.add(widen(grad[(first + lane) * bins]), input + (first + lane) * plane, of_taps[lane]);
         }

@@ -79,8 +79,8 @@ void pool_line(const Problem& p, const T* volume, const BoxAxes<Compute<T>>& box
   C sums[kLineBins] = {};
   PixelRange columns = roi_align::no_pixels();
   for (int32_t bin = 0; bin < bins; ++bin) columns = roi_align::join(columns, box.x.pixels(pw + bin));
-  for (int32_t first = columns.first; first <= columns.last; first += kColumns) {
-    const int32_t count = columns.last - first < kColumns ? columns.last - first + 1 : kColumns;
+  for (int32_t left = columns.count(); left > 0; left -= kColumns) {
+    const int32_t first = columns.last - (left - 1), count = left < kColumns ? left : kColumns;
     C column_sums[kColumns];
     sum_columns(p, volume, box, pd, ph, first, count, column_sums);
     for (int32_t bin = 0; bin < bins; ++bin) {
@@ -113,8 +113,8 @@ Status pool_all(const Problem& p, const ForwardBuffers<T>& b, void* workspace) {
     const T* volume = b.input + (int64_t{image} * p.c + channel) * voxels;
     for (int32_t pd = 0; pd < p.pooled[0]; ++pd) {
       for (int32_t ph = 0; ph < p.pooled[1]; ++ph) {
-        for (int32_t pw = 0; pw < p.pooled[2]; pw += kLineBins) {
-          const int32_t count = p.pooled[2] - pw < kLineBins ? p.pooled[2] - pw : kLineBins;
+        for (int32_t left = p.pooled[2]; left > 0; left -= kLineBins) {
+          const int32_t pw = p.pooled[2] - left, count = left < kLineBins ? left : kLineBins;
           pool_line(p, volume, box, pd, ph, pw, count, output + (int64_t{pd} * p.pooled[1] + ph) * p.pooled[2] + pw);
         }
       }

@@ -87,7 +87,7 @@ __device__ __forceinline__ WeightTable<C> table_of(const BoxTables<C>& tables, i
 // Whether bins [first, first + count) have their weights in the table, for the whole warp.
 __device__ __forceinline__ bool tabulated(const BinEntry* bins, int32_t first, int32_t count) {
   bool found = true;
-  for (int32_t bin = static_cast<int32_t>(threadIdx.x % 32); bin < count; bin += 32) {
+  for (int64_t bin = threadIdx.x % 32; bin < count; bin += 32) {
     found = found && bins[first + bin].weights >= 0;
   }
   return __all_sync(kFullWarp, found);
@@ -190,27 +190,31 @@ __global__ void __launch_bounds__(kForwardWarps * 32, sizeof(T) == 8 ? 3 : 4)
     const BinEntry planes = z.bins[pd];
     const WarpShape shape(columns.count(), pooled_w);
     const int line = lane / shape.lanes;
-    for (int32_t pw = 0; pw < pooled_w; pw += shape.bins) {
+    for (int32_t left_w = pooled_w; left_w > 0; left_w -= shape.bins) {
+      const int32_t pw = pooled_w - left_w;
       const int own_line = lane / shape.bins;
       const int32_t own_pw = pw + lane % shape.bins;
-      const BinEntry own = own_pw < pooled_w ? x.bins[own_pw] : BinEntry{{0, -1}, 0};
+      const bool has_bin = lane % shape.bins < left_w;
+      const BinEntry own = has_bin ? x.bins[own_pw] : BinEntry{{0, -1}, 0};
       const C* const own_weights = x.of(own);
-      for (int32_t ph = 0; ph < pooled_h; ph += shape.lines) {
+      for (int32_t left_h = pooled_h; left_h > 0; left_h -= shape.lines) {
+        const int32_t ph = pooled_h - left_h;
         C sums[kForwardChannels] = {};
-        const bool pools = own_line < shape.lines && ph + own_line < pooled_h && own_pw < pooled_w;
-        for (int32_t first = columns.first; first <= columns.last; first += shape.lanes) {
-          const int32_t column = first + lane % shape.lanes;
+        const bool pools = own_line < shape.lines && own_line < left_h && has_bin;
+        for (int32_t left = columns.count(); left > 0; left -= shape.lanes) {
+          const int32_t first = columns.last - (left - 1);
           C column_sums[kForwardChannels] = {};
-          if (line < shape.lines && ph + line < pooled_h && column <= columns.last) {
+          if (line < shape.lines && line < left_h && lane % shape.lanes < left) {
             const BinEntry rows = y.bins[ph + line];
-            sum_column(p, volume + column, planes.pixels, z.of(planes), rows.pixels, y.of(rows), channels, column_sums);
+            sum_column(p, volume + first + lane % shape.lanes, planes.pixels, z.of(planes), rows.pixels, y.of(rows),
+                       channels, column_sums);
           }
 #pragma unroll
           for (int k = 0; k < kForwardChannels; ++k) strip[k][lane] = column_sums[k];
           __syncwarp();
           if (pools) {
             const int32_t begin = own.pixels.first > first ? own.pixels.first : first;
-            const int32_t end = first + shape.lanes - 1;
+            const int32_t end = left < shape.lanes ? columns.last : first + shape.lanes - 1;
             const int32_t last = own.pixels.last < end ? own.pixels.last : end;
             for (int32_t at = begin; at <= last; ++at) {
               const C weight = own_weights[at];
@@ -259,8 +263,8 @@ struct TileShared {
 __device__ __forceinline__ PixelRange bins_meeting(const BinEntry* entries, int32_t bins, int32_t first,
                                                    int32_t count) {
   PixelRange met = roi_align::no_pixels();
-  for (int32_t base = 0; base < bins; base += 32) {
-    const int32_t bin = base + static_cast<int32_t>(threadIdx.x % 32);
+  for (int32_t left = bins; left > 0; left -= 32) {
+    const int32_t base = bins - left, bin = base + static_cast<int32_t>(threadIdx.x % 32);
     const PixelRange own = bin < bins ? entries[bin].pixels : PixelRange{0, -1};
     const uint32_t mask = __ballot_sync(kFullWarp, own.first <= own.last && own.first < first + count &&
                                                        own.last >= first);
@@ -291,14 +295,16 @@ __device__ __forceinline__ void add_box(const Problem& p, const T* grad, const B
   if (pds.first > pds.last || phs.first > phs.last) return;
   const int64_t bins = p.bins();
 #pragma unroll 1
-  for (int32_t pw = pws.first; pw <= pws.last; pw += kPassBins) {
-    const int passed = pws.last - pw < kPassBins ? pws.last - pw + 1 : kPassBins;
+  for (int32_t left_w = pws.count(); left_w > 0; left_w -= kPassBins) {
+    const int32_t pw = pws.last - (left_w - 1);
+    const int passed = left_w < kPassBins ? left_w : kPassBins;
     // The bins of a pass in 2^bits places, so that a place's number needs no division.
     const int bits = 32 - __clz(passed - 1);
     const int mask = (1 << bits) - 1;
 #pragma unroll 1
-    for (int32_t pd = pds.first; pd <= pds.last; pd += kPassBins) {
-      const int planes_passed = pds.last - pd < kPassBins ? pds.last - pd + 1 : kPassBins;
+    for (int32_t left_d = pds.count(); left_d > 0; left_d -= kPassBins) {
+      const int32_t pd = pds.last - (left_d - 1);
+      const int planes_passed = left_d < kPassBins ? left_d : kPassBins;
       const int of_plane = (kTileRows * kChannels) << bits;
       for (int place_number = thread; place_number < planes_passed * of_plane; place_number += kTileThreads) {
         const int own_pw = place_number & mask, row = (place_number >> bits) % kTileRows;

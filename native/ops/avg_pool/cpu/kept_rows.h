@@ -140,10 +140,11 @@ class KeptRowSums {
 
   void add_kept() {
     C* __restrict__ const columns = a_.columns + before_;
-    for (int32_t h = hs_.first; h < hs_.end; h += 2) {
+    for (int32_t left = hs_.size(); left > 0; left -= 2) {
+      const int32_t h = hs_.end - left;
       const C *const one = kept(h), *const other = kept(h + 1);
       const bool is_first = h == hs_.first;
-      if (h + 1 == hs_.end) {
+      if (left == 1) {
         for (int32_t k = 0; k < bins_; ++k) columns[k] = (is_first ? C(0) : columns[k]) + one[k];
       } else {
         for (int32_t k = 0; k < bins_; ++k) columns[k] = ((is_first ? C(0) : columns[k]) + one[k]) + other[k];

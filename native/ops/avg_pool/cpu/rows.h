@@ -217,8 +217,8 @@ class RowSums {
   C long_sum(const Place& at, const Box& box) {
     Sum<C> sum;
     if (box.is_empty()) return 0;
-    for (int32_t first = box.columns.first; first < box.columns.end; first += kColumns) {
-      const int32_t rest = box.columns.end - first;
+    for (int32_t rest = box.columns.size(); rest > 0; rest -= kColumns) {
+      const int32_t first = box.columns.end - rest;
       const Box piece{box.d, box.h, {first, first + (rest < kColumns ? rest : kColumns)}};
       cached_count_ = 0;
       add_source_rows(at, piece);

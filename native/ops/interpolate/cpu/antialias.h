@@ -49,8 +49,8 @@ class FilteredRows {
       for (int32_t l = 0; l < kLanes<C>; ++l) a_.sums[i][l] = C(0);
     }
     const int32_t until = active > 0 ? width_.end[first + active - 1] : 0;
-    for (int32_t begin = width_.begin_of(first); begin < until; begin += kFilterSources) {
-      const int32_t end = static_cast<int32_t>(at_most(static_cast<int64_t>(begin) + kFilterSources, until));
+    for (int32_t left = until - width_.begin_of(first); left > 0; left -= kFilterSources) {
+      const int32_t begin = until - left, end = left < kFilterSources ? until : begin + kFilterSources;
       for (int32_t l = 0; l < lanes; ++l) {
         sum_height(plane, row + l, begin, end - begin);
         for (int32_t j = 0; j < end - begin; ++j) a_.columns[j][l] = a_.row[j];

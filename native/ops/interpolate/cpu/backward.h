@@ -151,8 +151,8 @@ class GradientRows {
     const int32_t z = static_cast<int32_t>(row / p_.height().input), y = static_cast<int32_t>(row % p_.height().input);
     const Reach reach = reach_of<C, kLinear>(p_.width(), x);
     CutSum<C> sum;
-    for (int32_t from = reach.begin; from < reach.end; from += 4 * kCut) {
-      const int32_t count = static_cast<int32_t>(at_most(reach.end - from, 4 * kCut));
+    for (int32_t left = reach.end - reach.begin; left > 0; left -= 4 * kCut) {
+      const int32_t from = reach.end - left, count = static_cast<int32_t>(at_most(left, 4 * kCut));
       const C* const columns = column_sums(z, y, from, count);
       for (int32_t j = 0; j < count; ++j) {
         const Tap<C> tap = tap_of<C, kLinear>(p_.width(), from + j);

@@ -153,8 +153,8 @@ class CubicGradientRows {
   void write_wide(int64_t plane, int32_t x, int32_t row) {
     const CubicReach reach = cubic_reach<C>(p_.width(), x);
     CutSum<C> sum;
-    for (int32_t from = reach.begin; from < reach.end; from += 4 * kCut) {
-      const int32_t count = static_cast<int32_t>(at_most(reach.end - from, 4 * kCut));
+    for (int32_t left = reach.end - reach.begin; left > 0; left -= 4 * kCut) {
+      const int32_t from = reach.end - left, count = static_cast<int32_t>(at_most(left, 4 * kCut));
       const C* const columns = column_sums(plane, row, from, count);
       for (int32_t j = 0; j < count; ++j) {
         sum.add(cubic_weight(cubic_tap<C>(p_.width(), from + j), x), columns[j], from + j - reach.begin);

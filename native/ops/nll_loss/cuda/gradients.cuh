@@ -130,11 +130,12 @@ __global__ void __launch_bounds__(kGradientThreads)
       elements[lane] = element_of(call, by_groups.quotient * p.d + place + lane, gradient, all_weights);
     }
     const int32_t first = static_cast<int32_t>(by_groups.remainder) * kClasses;
-    const int32_t end = p.c - first < kClasses ? p.c : first + kClasses;
+    // Of 32 bits without a sign, since the last step leads behind what an element can have.
+    const uint32_t end = static_cast<uint32_t>(p.c - first < kClasses ? p.c : first + kClasses);
     int64_t at = (by_groups.quotient * p.c + first) * p.d + place;
     // As many classes are asked for as registers hold before one is looked at.
     constexpr int kAsked = sizeof(T) == 8 ? 2 : kVectors;
-    for (int32_t number = first; number < end; number += kAsked, at += kAsked * int64_t{p.d}) {
+    for (uint32_t number = static_cast<uint32_t>(first); number < end; number += kAsked, at += kAsked * int64_t{p.d}) {
       V x[kAsked] = {};
       if constexpr (kByLogits) {
 #pragma unroll
@@ -147,7 +148,8 @@ __global__ void __launch_bounds__(kGradientThreads)
         if (number + k >= end) break;
 #pragma unroll
         for (int lane = 0; lane < kLanes; ++lane) {
-          x[k].lanes[lane] = gradient_of<kSmooths>(call, elements[lane], x[k].lanes[lane], number + k);
+          x[k].lanes[lane] = gradient_of<kSmooths>(call, elements[lane], x[k].lanes[lane],
+                                                static_cast<int32_t>(number + k));
         }
         *reinterpret_cast<V*>(call.b.grad_input + at + k * int64_t{p.d}) = x[k];
       }

@@ -41,8 +41,8 @@ __device__ __forceinline__ Classes<Compute<T>> classes_of(const Problem& p, cons
   using C = Compute<T>;
   const int64_t step = p.d;
   Classes<C> all = Classes<C>::none();
-  for (int32_t first = 0; first < p.c; first += kImagePiece) {
-    const int32_t left = p.c - first;
+  for (int32_t left = p.c; left > 0; left -= kImagePiece) {
+    const int32_t first = p.c - left;
     // Classes come in pairs, so that half as many jumps lead past those that are not there.
     C logits[kImagePiece];
 #pragma unroll

@@ -56,8 +56,9 @@ __device__ void tabulate_axis(const Axis<T>& axis, int32_t bins, BinEntry* entri
   const int lane = static_cast<int>(threadIdx.x) % kTableThreads;
   int64_t used = 0;
   PixelRange all = no_pixels();
-  for (int32_t base = 0; base < bins; base += kTableThreads) {
-    const int32_t bin = base + lane;
+  // Of 32 bits without a sign, since the last lanes may be behind what a box can have.
+  for (uint32_t first_bin = 0; first_bin < static_cast<uint32_t>(bins); first_bin += kTableThreads) {
+    const int32_t base = static_cast<int32_t>(first_bin), bin = base + lane;
     const PixelRange pixels = bin < bins ? bin_pixels(axis, bin) : PixelRange{0, -1};
     // A bin that does not fit is left out; which bins those are changes no result.
     const bool alone_too_wide = weights_of(pixels) > capacity;

@@ -25,8 +25,8 @@ __device__ __forceinline__ void sum_slopes(const P& p, const BackwardBuffers<T>&
   const T* gradient = b.grad_output + image * p.c * p.samples + sample;
   const T* upper = b.input + input_offset(p, image) + static_cast<int64_t>(at.y.low) * p.input_w + at.x.low;
   C x_total = C(0), y_total = C(0), x_partial = C(0), y_partial = C(0);
-  for (int32_t first = 0; first < p.c; first += kSlopeChannels) {
-    const int32_t channels = p.c - first < kSlopeChannels ? p.c - first : kSlopeChannels;
+  for (int32_t left = p.c; left > 0; left -= kSlopeChannels) {
+    const int32_t channels = left < kSlopeChannels ? left : kSlopeChannels;
     if (has_all_taps) {
       T upstream[kSlopeChannels], values[kSlopeChannels][4];
 #pragma unroll
@@ -72,7 +72,7 @@ __device__ __forceinline__ void sum_slopes(const P& p, const BackwardBuffers<T>&
         upper += p.pixels;
       }
     }
-    if ((first + kSlopeChannels) % kChannelChunk == 0 || first + kSlopeChannels >= p.c) {
+    if (left <= kSlopeChannels || (p.c - left) % kChannelChunk == kChannelChunk - kSlopeChannels) {
       x_total = x_total + x_partial;
       y_total = y_total + y_partial;
       x_partial = y_partial = C(0);

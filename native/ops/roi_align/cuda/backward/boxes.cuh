@@ -17,8 +17,8 @@ constexpr int kBoxThreads = kChannelLanes * kSampleLanes;
 template <typename C>
 __device__ __forceinline__ SampleSpan span_of(const Axis<C>& axis, int32_t bins) {
   SampleSpan found = no_samples();
-  for (int32_t bin = static_cast<int32_t>(threadIdx.x % 32); bin < bins; bin += 32) {
-    found = join(found, span_of_bin(axis, bin));
+  for (int32_t left = bins - static_cast<int32_t>(threadIdx.x % 32); left > 0; left -= 32) {
+    found = join(found, span_of_bin(axis, bins - left));
   }
   for (int step = 16; step > 0; step /= 2) {
     const SampleSpan other{__shfl_xor_sync(kFullWarp, found.first, step), __shfl_xor_sync(kFullWarp, found.end, step)};
@@ -57,7 +57,7 @@ __global__ void __launch_bounds__(kBoxThreads)
       const T* const grad = grad_output + static_cast<int64_t>(y.bin) * p.pooled_w + x.bin;
       C of_taps[4] = {};
 #pragma unroll 4
-      for (int32_t channel = warp; channel < p.c; channel += kChannelLanes) {
+      for (int64_t channel = warp; channel < p.c; channel += kChannelLanes) {
         taps.add(widen(grad[channel * bins]), input + channel * plane, of_taps);
       }
       sums.add(y, x, of_taps);

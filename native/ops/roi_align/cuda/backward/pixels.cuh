@@ -48,7 +48,8 @@ __device__ __forceinline__ void add_box_to_pixels(const Problem& p, const T* gra
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int64_t bins = static_cast<int64_t>(p.pooled_h) * p.pooled_w;
 #pragma unroll 1
-  for (int32_t base = 0; base < p.pooled_w; base += 32) {
+  for (int32_t left_w = p.pooled_w; left_w > 0; left_w -= 32) {
+    const int32_t base = p.pooled_w - left_w;
     const BinEntry own_x = entry_of_lane(x, base, p.pooled_w);
     const uint32_t met = __ballot_sync(kFullWarp, own_x.pixels.first <= own_x.pixels.last &&
                                                  own_x.pixels.first <= columns.last &&
@@ -61,7 +62,8 @@ __device__ __forceinline__ void add_box_to_pixels(const Problem& p, const T* gra
       const T* of_lane = grad + base + part + lane % kRowSums + lane / kRowSums * bins;
       C row_sums[kLaneSums<T>] = {};
 #pragma unroll 1
-      for (int32_t y_base = 0; y_base < p.pooled_h; y_base += 32) {
+      for (int32_t left_h = p.pooled_h; left_h > 0; left_h -= 32) {
+        const int32_t y_base = p.pooled_h - left_h;
         const BinEntry own_y = entry_of_lane(y, y_base, p.pooled_h);
         for (uint32_t left = __ballot_sync(kFullWarp, own_y.pixels.has(row)); left != 0; left &= left - 1) {
           const int from = __ffs(static_cast<int>(left)) - 1;

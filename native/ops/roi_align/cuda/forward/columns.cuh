@@ -88,21 +88,22 @@ __device__ __forceinline__ void pool_pass(const Problem& p, const PoolPass& pass
 #pragma unroll
     for (int k = 0; k < kChannels; ++k) sums[slot][k] = C(0);
   }
-  for (int32_t first = columns.first; first <= columns.last; first += 32) {
-    const int32_t column = first + lane < columns.last ? first + lane : columns.last;
+  for (int32_t left = columns.count(); left > 0; left -= 32) {
+    const int32_t first = columns.last - (left - 1), end = left < 32 ? columns.last : first + 31;
+    const int32_t column = lane < left ? first + lane : columns.last;
     for (int i = 0; i < pass.phs; ++i) {
       const BinEntry entry = y.bins[pass.ph + i];
       const C* y_weight = weights_by_pixel(y, entry) + entry.pixels.first;
       C column_sums[kChannels] = {};
       const T* pixel = planes + static_cast<int64_t>(entry.pixels.first) * p.w + column;
       // Rows in groups, so that a group's loads are under way together; a row beyond the bin weighs 0.
-      for (int32_t left = entry.pixels.count(); left > 0; left -= kRowGroup) {
+      for (int32_t rows = entry.pixels.count(); rows > 0; rows -= kRowGroup) {
         C weights[kRowGroup];
         T values[kRowGroup][kChannels];
 #pragma unroll
         for (int row = 0; row < kRowGroup; ++row) {
           weights[row] = C(0);
-          if (row >= left) continue;
+          if (row >= rows) continue;
           weights[row] = y_weight[row];
 #pragma unroll
           for (int k = 0; k < kChannels; ++k) values[row][k] = pixel[k < channels ? k * plane : 0];
@@ -124,7 +125,7 @@ __device__ __forceinline__ void pool_pass(const Problem& p, const PoolPass& pass
     __syncwarp();
 #pragma unroll
     for (int slot = 0; slot < kSlots; ++slot) {
-      const int32_t last = reach[slot].last < first + 31 ? reach[slot].last : first + 31;
+      const int32_t last = reach[slot].last < end ? reach[slot].last : end;
       for (int32_t at = reach[slot].first > first ? reach[slot].first : first; at <= last; ++at) {
         const C weight = x_weights[slot][at];
         if (weight == C(0)) continue;
@@ -166,19 +167,21 @@ __device__ __forceinline__ void pool_box(const Problem& p, const T* input, T* ou
   const T* planes = input + (static_cast<int64_t>(image) * p.c + channel) * p.h * p.w;
   const TabulatedAxis<C> y = tables.y(r), x = tables.x(r);
   bool tabulated = true;
-  for (int32_t bin = lane; bin < p.pooled_h; bin += 32) tabulated = tabulated && y.bins[bin].weights >= 0;
-  for (int32_t bin = lane; bin < p.pooled_w; bin += 32) tabulated = tabulated && x.bins[bin].weights >= 0;
+  for (int64_t bin = lane; bin < p.pooled_h; bin += 32) tabulated = tabulated && y.bins[bin].weights >= 0;
+  for (int64_t bin = lane; bin < p.pooled_w; bin += 32) tabulated = tabulated && x.bins[bin].weights >= 0;
   if (!__all_sync(kFullWarp, tabulated)) {
     pool_untabulated(p, y, x, channels, planes, outputs);
     return;
   }
   const PixelRange columns = tables.touched[2 * r + 1];
   PoolPass pass;
-  for (pass.pw = 0; pass.pw < p.pooled_w; pass.pw += kPassBins) {
-    pass.pws = p.pooled_w - pass.pw < kPassBins ? p.pooled_w - pass.pw : kPassBins;
+  for (int32_t left_w = p.pooled_w; left_w > 0; left_w -= kPassBins) {
+    pass.pw = p.pooled_w - left_w;
+    pass.pws = left_w < kPassBins ? left_w : kPassBins;
     const int32_t most = kPassBins / pass.pws < kPassRows ? kPassBins / pass.pws : kPassRows;
-    for (pass.ph = 0; pass.ph < p.pooled_h; pass.ph += most) {
-      pass.phs = p.pooled_h - pass.ph < most ? p.pooled_h - pass.ph : most;
+    for (int32_t left_h = p.pooled_h; left_h > 0; left_h -= most) {
+      pass.ph = p.pooled_h - left_h;
+      pass.phs = left_h < most ? left_h : most;
       pool_pass(p, pass, y, x, columns, channels, planes, outputs, strip);
     }
   }

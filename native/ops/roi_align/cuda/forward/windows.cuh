@@ -191,9 +191,12 @@ __device__ __forceinline__ void pool_bins(const WindowShared<T>& shared, const L
     const BinEntry entry = shared.columns[pw];
     const Group<C>* column_weights = reinterpret_cast<const Group<C>*>(shared.column_weights + entry.weights);
     C sum = C(0);
+    // Of 32 bits without a sign, since the last group may end behind what a row can have.
+    const uint32_t end_pixel = static_cast<uint32_t>(entry.pixels.last + 1);
 #pragma unroll 1
-    for (int32_t pixel = first_in_group(entry.pixels.first); pixel <= entry.pixels.last;
-         pixel += kWeightGroup, ++column_weights) {
+    for (uint32_t first = static_cast<uint32_t>(first_in_group(entry.pixels.first)); first < end_pixel;
+         first += kWeightGroup, ++column_weights) {
+      const int32_t pixel = static_cast<int32_t>(first);
       const Group<C> weight = *column_weights;
       if (pixel != summed) {
         summed = pixel;

@@ -141,8 +141,8 @@ __global__ void __launch_bounds__(kFilterThreads, kFilterBlocks)
 #pragma unroll
     for (int e = 0; e < kTileEach; ++e) found[e] = C(0);
     // Of 32 bits without a sign, since the last step leads behind what a row can have.
-    const uint32_t step = static_cast<uint32_t>(s.chunk), until = static_cast<uint32_t>(until_column);
-    for (uint32_t next = static_cast<uint32_t>(from_column); next < until; next += step) {
+    const uint32_t until = static_cast<uint32_t>(until_column);
+    for (uint32_t next = static_cast<uint32_t>(from_column); next < until; next += static_cast<uint32_t>(s.chunk)) {
       const int32_t chunk = static_cast<int32_t>(next);
       const int32_t count = until_column - chunk < s.chunk ? until_column - chunk : s.chunk;
       const uint32_t vectors = static_cast<uint32_t>(groups_of(count, kCount));

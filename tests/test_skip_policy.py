@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 import skip_policy
 
+import pybaracuda
+
 
 @pytest.mark.parametrize(
     ("reason", "allowed"),
@@ -48,7 +50,9 @@ def session(folder: Path, test_module: str) -> subprocess.CompletedProcess[str]:
     )
     (folder / "test_it.py").write_text("import pytest\n" + test_module, encoding="utf-8")
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", "BARACUDA_"))}
-    environment["PYTHONPATH"] = str(Path(skip_policy.__file__).parent)
+    # The package may be this source tree's, which a process of another folder does not find.
+    folders = Path(skip_policy.__file__).parent, Path(pybaracuda.__file__).parents[1]
+    environment["PYTHONPATH"] = os.pathsep.join(map(str, folders))
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir", str(folder), str(folder)]
     return subprocess.run(command, capture_output=True, text=True, check=False, env=environment, cwd=folder)
 

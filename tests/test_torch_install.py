@@ -28,6 +28,7 @@ from torch_calls import Hits, fresh, ours, same
 
 import pybaracuda
 import pybaracuda.torch
+from pybaracuda.torch._route import ROUTES
 
 FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 FLOAT = pytest.mark.parametrize("dtype", FLOATS, ids=lambda dtype: str(dtype).removeprefix("torch."))
@@ -563,6 +564,32 @@ def test_compiled_programs_have_the_same_bits(device: str, rng: np.random.Genera
             compiled = gradients(torch.compile(step, fullgraph=True))
     for one, other in zip(compiled, eager, strict=True):
         assert same(one, other)
+
+
+@FLOAT
+def test_samples_that_are_cudnns(dtype: Any, device: str, rng: np.random.Generator) -> None:
+    """Bilinear ones with zeros around and aligned corners go to another operator on CUDA, whose gradient is refused."""
+    image, grid = fresh(rng, (2, 3, 9, 11), dtype, device), fresh(rng, (2, 8, 7, 2), dtype, device) * 0.7
+    weights = fresh(rng, (2, 3, 8, 7), dtype, device)
+    forward, backward = ROUTES["aten::cudnn_grid_sampler"], ROUTES["aten::cudnn_grid_sampler_backward"]
+    assert forward.refusal(image, grid) == backward.refusal(image, grid, weights) == ""
+    wanted = [forward.run(image, grid), *backward.run(image, grid, weights)]
+
+    def step(image: Any, grid: Any) -> Any:
+        return functional.grid_sample(image, grid, align_corners=True)
+
+    # cuDNN has no bfloat16 here.
+    is_cudnns = device == "cuda" and torch.backends.cudnn.is_available() and dtype != torch.bfloat16
+    name = "aten::cudnn_grid_sampler" if is_cudnns else "aten::grid_sampler_2d"
+    torch.use_deterministic_algorithms(True)
+    for way in (step, torch.compile(step, fullgraph=True)):
+        leaves = image.clone().requires_grad_(), grid.clone().requires_grad_()
+        seen = (name, f"{name}_backward") if way is step else ()
+        with pybaracuda.torch.install(), Hits(*seen):
+            output = way(*leaves)
+            gradients = torch.autograd.grad(output, leaves, weights)
+        for one, other in zip((output, *gradients), wanted, strict=True):
+            assert same(one, other)
 
 
 def test_a_compiler_leaves_the_inside_of_kernels_alone(device: str) -> None:

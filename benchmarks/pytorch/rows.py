@@ -98,12 +98,17 @@ def _antialiased(shape: Sequence[int], mode: str, data: Data) -> Problem:
 
 
 def _grid_sample(
-    shape: tuple[int, int, int, int], is_smooth: bool, data: Data, mode: str = "bilinear", padding: str = "zeros"
+    shape: tuple[int, int, int, int],
+    is_smooth: bool,
+    data: Data,
+    mode: str = "bilinear",
+    padding: str = "zeros",
+    align_corners: bool = False,
 ) -> Problem:
     sample = importlib.import_module("torch.nn.functional").grid_sample
     n, _, h, w = shape
     grid = smooth_grid(n, h, w, data.numpy) if is_smooth else data.numpy.uniform(-1, 1, (n, h, w, 2))
-    call = partial(sample, mode=mode, padding_mode=padding, align_corners=False)
+    call = partial(sample, mode=mode, padding_mode=padding, align_corners=align_corners)
     return Problem(call, [data.leaf(*shape), data.put(grid).requires_grad_()])
 
 
@@ -422,6 +427,11 @@ def _rows() -> Iterator[Row]:
     for text, is_smooth in (("random", False), ("smooth", True)):
         whole, tiny = (partial(_grid_sample, shape, is_smooth) for shape in ((4, 64, 256, 256), (1, 1, 4, 4)))
         yield Row(f"grid_sample 2d bilinear zeros 4x64x256x256 {text}", whole, tiny, "" if is_smooth else "grid_sample")
+    # On CUDA this is cuDNN's.
+    whole, tiny = (
+        partial(_grid_sample, shape, False, align_corners=True) for shape in ((4, 64, 256, 256), (1, 1, 4, 4))
+    )
+    yield Row("grid_sample 2d bilinear zeros 4x64x256x256 random, corners aligned", whole, tiny)
     for mode, padding in (
         ("bilinear", "border"),
         ("bilinear", "reflection"),

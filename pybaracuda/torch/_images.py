@@ -74,6 +74,28 @@ def _enter_grid(axes: int) -> None:
 
     route(f"aten::{name}", refusal, _GRID[axes])(forward)
     route(f"aten::{name}_backward", backward_refusal, _GRID[axes], group=name)(backward)
+    if axes == 3:
+        return
+
+    # What PyTorch calls on CUDA in place of the above for bilinear samples with zeros around and aligned corners. The
+    # gradient has no mask there.
+    rule, both = (0, 0, True), (True, True)
+
+    def cudnn_refusal(input: Any, grid: Any) -> str:
+        return refusal(input, grid, *rule)
+
+    def cudnn_forward(input: Any, grid: Any) -> Any:
+        return forward(input, grid, *rule)
+
+    def cudnn_backward_refusal(input: Any, grid: Any, grad_output: Any) -> str:
+        return backward_refusal(grad_output, input, grid, *rule, both)
+
+    def cudnn_backward(input: Any, grid: Any, grad_output: Any) -> tuple[Any, Any]:
+        return backward(grad_output, input, grid, *rule, both)
+
+    options: dict[str, Any] = {"group": name, "devices": ("cuda",), "whole": True}
+    route("aten::cudnn_grid_sampler", cudnn_refusal, _GRID[axes], **options)(cudnn_forward)
+    route("aten::cudnn_grid_sampler_backward", cudnn_backward_refusal, _GRID[axes], **options)(cudnn_backward)
 
 
 for _axes in (2, 3):

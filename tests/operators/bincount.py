@@ -140,7 +140,7 @@ RECORD = Record(
         ("bincount", "num_bins", -1, INVALID, "num_bins is -1; wanted 0..2147483647"),
         ("bincount", "num_bins", 2.0, TypeError, "num_bins: wanted an int"),
         ("bincount_of_rows", "num_bins", _MOST_BINS + 1, INVALID, "num_bins is 4097; wanted 0..4096 for several rows"),
-        ("bincount", "return_extent", 1, TypeError, "return_extent: wanted a bool"),
+        ("bincount", "return_extent", "yes", TypeError, "return_extent: wanted a bool"),
         ("bincount_of_rows", "return_extent", True, INVALID, "return_extent: wanted one row of entries"),
         ("bincount_of_many", "return_extent", True, INVALID, "return_extent: wanted one row of entries"),
         ("bincount_of_many", "num_bins", 2**31, INVALID, "num_bins is 2147483648; wanted"),

@@ -5,7 +5,7 @@
 #
 #     bash tools/gpu_check.sh              everything
 #     bash tools/gpu_check.sh bits fuzz    these steps alone, after the build
-#     bash tools/gpu_check.sh pytest-cuda  of a step in parts one, such as the tests that name CUDA
+#     bash tools/gpu_check.sh pytest-kernels   of a step in parts one, such as the tests of CUDA without PyTorch and JAX
 #     bash tools/gpu_check.sh --no-build pytest    with the libraries in pybaracuda/lib, as another machine built them
 set -u
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1
@@ -48,13 +48,14 @@ if [[ ${1-} == --no-build ]]; then
   shift
 fi
 steps=("$@") # none: all
-known=' ctest pytest pytest-cuda pytest-others bits full fuzz large memcheck racecheck initcheck tree '
+known=' ctest pytest pytest-kernels pytest-frameworks pytest-others bits full fuzz large memcheck racecheck initcheck'
+known+=' tree '
 for step in "${steps[@]}"; do
   [[ $known == *" $step "* ]] || { echo "gpu_check: there is no step $step, only$known"; exit 2; }
 done
 figure=      # what a step found, for its line in the summary
 
-# Whether a step is to run: pytest-cuda is with pytest, too.
+# Whether a step is to run: pytest-kernels is with pytest, too.
 wanted() {
   ((${#steps[@]} == 0)) || [[ " ${steps[*]} " == *" $1 "* || " ${steps[*]} " == *" ${1%%-*} "* ]]
 }
@@ -69,7 +70,7 @@ check() {
     outcome=FAILED
     tail -n 60 "$logs/$name.log"
   fi
-  printf '%-10s %-7s %4s s  %s\n' "$name" "$outcome" "$((SECONDS - began))" "$figure" | tee -a "$logs/summary.txt"
+  printf '%-17s %-7s %4s s  %s\n' "$name" "$outcome" "$((SECONDS - began))" "$figure" | tee -a "$logs/summary.txt"
 }
 
 failed() {
@@ -118,7 +119,7 @@ PYTHON
   ) && return $status
 }
 
-# python_tests EXPRESSION: what pytest selects by it, names of tests among its words.
+# python_tests EXPRESSION ARGUMENT...: what pytest selects by it, names of tests among its words, and by the arguments.
 python_tests() {
   rm -f "$work/pytest.xml"
   local parallel=()
@@ -128,9 +129,9 @@ python_tests() {
   # Names as they end, and after an interrupt still what failed.
   OMP_NUM_THREADS=2 OPENBLAS_NUM_THREADS=2 BARACUDA_TEST_REQUIRE="$required" \
     timeout --signal=INT --kill-after=60 900 python3 -m pytest -v --tb=short --durations=30 --maxfail=40 \
-    "${parallel[@]}" -k "$1" --junitxml="$work/pytest.xml"
+    "${parallel[@]}" -k "$1" --junitxml="$work/pytest.xml" "${@:2}"
   local status=$?
-  figure=$(python3 - "$work/pytest.xml" "$1" <<'PYTHON'
+  figure=$(python3 - "$work/pytest.xml" "$1" "${*:2}" <<'PYTHON'
 import sys
 import xml.etree.ElementTree
 
@@ -147,8 +148,10 @@ print(f"{len(passed)} passed, of them {len(cuda)} on CUDA, {len(execution)} of g
 print(f", {len(skips)} skipped ({', '.join(sorted(set(skips)))})" if skips else "")
 # A skip for want of a second GPU fails where there are two: see `required`.
 allowed = ("no rustc", "no usable torchvision", "fewer than two GPUs")
-lacks_cuda = not cuda or not execution
-sys.exit((lacks_cuda and not sys.argv[2].startswith("not ")) or any(skip not in allowed for skip in skips))
+lacks_cuda = not cuda and not sys.argv[2].startswith("not ")
+# Those of graphs and streams are among the kernels'.
+lacks_execution = not execution and "--ignore" in sys.argv[3]
+sys.exit(lacks_cuda or lacks_execution or any(skip not in allowed for skip in skips))
 PYTHON
   ) && return $status
 }
@@ -238,9 +241,10 @@ else
 fi
 if failed; then finish; fi
 [[ $is_built ]] || check ctest native_tests
-# In two parts, since a machine may be lent for minutes at a time.
+# In parts, since a machine may be lent for minutes at a time.
 on_cuda='cuda or cupy'
-check pytest-cuda python_tests "$on_cuda"
+check pytest-kernels python_tests "$on_cuda" --ignore-glob='*/test_torch_*' --ignore-glob='*/test_jax_*'
+check pytest-frameworks python_tests "$on_cuda" tests/test_torch_*.py tests/test_jax_*.py
 check pytest-others python_tests "not ($on_cuda)"
 check bits bits
 check full full_device_tests

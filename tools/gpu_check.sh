@@ -48,8 +48,8 @@ if [[ ${1-} == --no-build ]]; then
   shift
 fi
 steps=("$@") # none: all
-known=' ctest pytest pytest-kernels pytest-frameworks pytest-others bits full fuzz large memcheck racecheck initcheck'
-known+=' tree '
+known=' ctest pytest pytest-kernels pytest-frameworks pytest-others bits full fuzz extents large'
+known+=' memcheck racecheck initcheck tree '
 for step in "${steps[@]}"; do
   [[ $known == *" $step "* ]] || { echo "gpu_check: there is no step $step, only$known"; exit 2; }
 done
@@ -164,14 +164,14 @@ full_device_tests() {
   return $status
 }
 
-# More than 2^31 elements.
+# large_tests ARGUMENT...: those of more than 2^31 elements that pytest selects by the arguments, for the check's step.
 large_tests() {
   local parallel=()
   python3 -c 'import xdist' && parallel=(-n 2)
   BARACUDA_TEST_REQUIRE=cuda \
-    timeout 600 python3 -m pytest -q --tb=short --durations=0 -m large -k cuda "${parallel[@]}"
+    timeout 600 python3 -m pytest -q --tb=short --durations=0 -m large -k cuda "${parallel[@]}" "$@"
   local status=$?
-  figure=$(tail -n 1 "$logs/large.log")
+  figure=$(tail -n 1 "$logs/$name.log")
   return $status
 }
 
@@ -249,7 +249,10 @@ check pytest-others python_tests "not ($on_cuda)"
 check bits bits
 check full full_device_tests
 check fuzz hostile_calls
-check large large_tests &
+# An extent of 2^31 keeps a few threads busy for long, and has memory of its own.
+extents=tests/test_large_extents.py
+check extents large_tests "$extents"
+check large large_tests --ignore="$extents" &
 check memcheck sanitize memcheck 1 &
 check racecheck sanitize racecheck "$slow_share" &
 check initcheck sanitize initcheck "$slow_share" --fresh-workspace &

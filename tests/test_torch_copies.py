@@ -79,6 +79,19 @@ def in_place(function: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
+def recorded(monkeypatch: pytest.MonkeyPatch, step: str, *callers: Any) -> list[bool]:
+    """A list of what a step of the bridge answers from now on to these modules."""
+    done: list[bool] = []
+
+    def run(*given: Any, **options: Any) -> bool:
+        done.append(getattr(_native, step)(*given, **options))
+        return done[-1]
+
+    for caller in callers:
+        monkeypatch.setattr(caller, step, run)
+    return done
+
+
 @DTYPE
 @pytest.mark.parametrize("dim", [0, 1, -1])
 def test_index_copy(dim: int, dtype: Any, device: str, rng: np.random.Generator) -> None:
@@ -142,13 +155,7 @@ def test_scatter_of_elements(dim: int, dtype: Any, device: str, rng: np.random.G
 def test_scatter_of_one_element_in_each_line(
     dim: int, dtype: Any, device: str, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    done = []
-
-    def recorded(*given: Any) -> bool:
-        done.append(_native.put_in_lines(*given))
-        return bool(done[-1])
-
-    monkeypatch.setattr(_copies, "put_in_lines", recorded)
+    done = recorded(monkeypatch, "put_in_lines", _copies)
     extents = [4, 50, 6]
     lines = extents.copy()
     lines[dim] = 1
@@ -210,11 +217,7 @@ def test_the_last_of_many_elements(
     dtype: Any, device: str, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Everywhere, to one place alone, and along an axis; of fewer entries than half the elements, too."""
-    done = []
-
-    def recorded(*given: Any) -> bool:
-        done.append(_native.put_last(*given))
-        return bool(done[-1])
+    done = recorded(monkeypatch, "put_last", _copies, _puts)
 
     def check_put(operator: str, put: Callable[..., Any], index: Any, source: Any, places: Any) -> None:
         placed = [each.clone().to(device) for each in (given, index, source)]
@@ -222,8 +225,6 @@ def test_the_last_of_many_elements(
             found = put(*placed)
         assert same(found.cpu(), last_put(given, places, source))
 
-    monkeypatch.setattr(_copies, "put_last", recorded)
-    monkeypatch.setattr(_puts, "put_last", recorded)
     given, source = drawn(rng, (70, 100), dtype), drawn(rng, (9000,), dtype)
     for index in (indices(rng, 7000, 9000, low=-7000), torch.full((9000,), -7)):
         check_put("aten::put_", lambda a, b, c: a.put_(b, c), index, source, index)

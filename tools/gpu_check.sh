@@ -119,7 +119,8 @@ PYTHON
   ) && return $status
 }
 
-# python_tests EXPRESSION ARGUMENT...: what pytest selects by it, names of tests among its words, and by the arguments.
+# python_tests EXPRESSION ARGUMENT...: what pytest selects by it, names of tests among its words, and by the arguments,
+# for the check's step.
 python_tests() {
   rm -f "$work/pytest.xml"
   local parallel=()
@@ -131,7 +132,7 @@ python_tests() {
     timeout --signal=INT --kill-after=60 900 python3 -m pytest -v --tb=short --durations=30 --maxfail=40 \
     "${parallel[@]}" -k "$1" --junitxml="$work/pytest.xml" "${@:2}"
   local status=$?
-  figure=$(python3 - "$work/pytest.xml" "$1" "${*:2}" <<'PYTHON'
+  figure=$(python3 - "$work/pytest.xml" "$name" <<'PYTHON'
 import sys
 import xml.etree.ElementTree
 
@@ -148,10 +149,9 @@ print(f"{len(passed)} passed, of them {len(cuda)} on CUDA, {len(execution)} of g
 print(f", {len(skips)} skipped ({', '.join(sorted(set(skips)))})" if skips else "")
 # A skip for want of a second GPU fails where there are two: see `required`.
 allowed = ("no rustc", "no usable torchvision", "fewer than two GPUs")
-lacks_cuda = not cuda and not sys.argv[2].startswith("not ")
 # Those of graphs and streams are among the kernels'.
-lacks_execution = not execution and "--ignore" in sys.argv[3]
-sys.exit(lacks_cuda or lacks_execution or any(skip not in allowed for skip in skips))
+wanted = {"pytest-kernels": execution, "pytest-frameworks": cuda, "pytest-others": passed}[sys.argv[2]]
+sys.exit(not wanted or any(skip not in allowed for skip in skips))
 PYTHON
   ) && return $status
 }

@@ -125,15 +125,19 @@ def _affine_grid(axes: int, n: int, size: int, data: Data) -> Problem:
     return Problem(lambda theta: affine(theta, sizes, align_corners=False), [data.leaf(n, axes, axes + 1)])
 
 
+def _segments_of(rows: int) -> int:
+    return -(-rows // 10)
+
+
 def _anywhere(rows: int, data: Data) -> tuple[int, Any]:
     """A tenth as many segments as rows, and in which of them each row is: each is as likely."""
-    segments = -(-rows // 10)
+    segments = _segments_of(rows)
     return segments, data.ids(rows, segments)
 
 
 def _power_law(rows: int, data: Data) -> tuple[int, Any]:
     """The same, of which a few have most rows."""
-    segments = -(-rows // 10)
+    segments = _segments_of(rows)
     return segments, data.power_law_ids(rows, segments)
 
 
@@ -157,8 +161,9 @@ def _scatter_reduce(reduce: str, rows: int, columns: int, data: Data, named: Nam
 
 
 def _scatter_add(rows: int, columns: int, data: Data) -> Problem:
-    index = data.ids(rows, -(-rows // 10))[:, None].expand(-1, columns)
-    leaves = [data.leaf(-(-rows // 10), columns), data.leaf(rows, columns)]
+    segments, ids = _anywhere(rows, data)
+    index = ids[:, None].expand(-1, columns)
+    leaves = [data.leaf(segments, columns), data.leaf(rows, columns)]
     return Problem(lambda given, source: given.scatter_add(0, index, source), leaves)
 
 
@@ -211,14 +216,14 @@ def _index_add(rows: int, columns: int, data: Data, named: Named = _anywhere) ->
 
 
 def _index_put(rows: int, columns: int, data: Data) -> Problem:
-    index = data.ids(rows, -(-rows // 10))
-    leaves = [data.leaf(-(-rows // 10), columns), data.leaf(rows, columns)]
+    segments, index = _anywhere(rows, data)
+    leaves = [data.leaf(segments, columns), data.leaf(rows, columns)]
     return Problem(lambda given, source: given.index_put((index,), source, accumulate=True), leaves)
 
 
 def _index_select(rows: int, columns: int, data: Data) -> Problem:
-    index = data.ids(rows, -(-rows // 10))
-    return Problem(lambda table: table.index_select(0, index), [data.leaf(-(-rows // 10), columns)])
+    segments, index = _anywhere(rows, data)
+    return Problem(lambda table: table.index_select(0, index), [data.leaf(segments, columns)])
 
 
 def _gather(rows: int, columns: int, data: Data, named: Named = _anywhere) -> Problem:
@@ -257,8 +262,8 @@ def _sparse(rows: int, of_row: int, columns: int, data: Data) -> Problem:
 
 
 def _index_reduce(reduce: str, rows: int, columns: int, data: Data) -> Problem:
-    index = data.ids(rows, -(-rows // 10))
-    leaves = [data.leaf(-(-rows // 10), columns), data.leaf(rows, columns)]
+    segments, index = _anywhere(rows, data)
+    leaves = [data.leaf(segments, columns), data.leaf(rows, columns)]
     return Problem(lambda given, source: given.index_reduce(0, index, source, reduce), leaves)
 
 
@@ -269,7 +274,7 @@ def _weighed(entries: int, bins: int, data: Data) -> Problem:
 
 
 def _segment_reduce(reduce: str, rows: int, columns: int, data: Data) -> Problem:
-    segments = -(-rows // 10)
+    segments = _segments_of(rows)
     lengths = data.torch.bincount(data.ids(rows, segments), minlength=segments)
     # PyTorch would read the lengths back to check them, and wait.
     call = partial(data.torch.segment_reduce, reduce=reduce, lengths=lengths, axis=0, unsafe=True)

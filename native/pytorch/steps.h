@@ -71,9 +71,9 @@ bool is_ready(int32_t device, void* stream);
 bool screen(const Index& index, void* stream);
 // Which element of a tensor of less than 2^31 each entry names, in row-major order: -1 for none, which is counted, too.
 bool place(const ElementIndex& index, int32_t* places, void* stream);
-// Puts elements of a source, of 1, 2 or 4 bytes, where an index of at most 2^31 entries says; of several for one place
-// the last in row-major order stays. `winners` is memory for as many numbers as the tensor has elements. Counts what
-// names no element, too.
+// Puts elements of a source, of 1, 2 or 4 bytes, where an index of less than 2^31 entries says; of several for one
+// place the last in row-major order stays. `winners` is memory for as many numbers as the tensor has elements. Counts
+// what names no element, too.
 bool put_last(const ElementIndex& index, int32_t element_bytes, const void* source, void* output,
               unsigned long long* winners, void* stream);
 // Puts an element of source into each line, of 1, 2, 4, 8 or 16 bytes; counts what names no element, too.

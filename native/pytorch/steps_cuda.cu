@@ -174,6 +174,33 @@ bool launch(void (*kernel)(Parameters...), int64_t items, void* stream, Argument
   return false;
 }
 
+template <typename Number>
+bool clear(Number* numbers, int64_t count, void* stream) {
+  const size_t bytes = static_cast<size_t>(count) * sizeof *numbers;
+  if (cudaMemsetAsync(numbers, 0, bytes, static_cast<cudaStream_t>(stream)) == cudaSuccess) return true;
+  cudaGetLastError();
+  return false;
+}
+
+// use(Element{}) of the type that stands for elements of so many bytes; false if there is none.
+template <class Use>
+bool with_element(int32_t bytes, const Use& use) {
+  switch (bytes) {
+    case 1:
+      return use(uint8_t{});
+    case 2:
+      return use(uint16_t{});
+    case 4:
+      return use(uint32_t{});
+    case 8:
+      return use(uint64_t{});
+    case 16:
+      return use(uint4{});
+    default:
+      return false;
+  }
+}
+
 template <typename T, int kCount>
 bool is_aligned(const T* pointer) {
   return reinterpret_cast<uintptr_t>(pointer) % alignof(Pack<T, kCount>) == 0;
@@ -256,48 +283,25 @@ bool put_last(const ElementIndex& index, int32_t element_bytes, const void* sour
               unsigned long long* winners, void* stream) {
   if (index.count > INT32_MAX) return false;
   const int64_t elements = index.elements();
-  const auto put = [&](auto element) {
+  return with_element(element_bytes, [&](auto element) {
     using Element = decltype(element);
-    const size_t bytes = static_cast<size_t>(elements) * sizeof *winners;
-    if (cudaMemsetAsync(winners, 0, bytes, static_cast<cudaStream_t>(stream)) != cudaSuccess) {
-      cudaGetLastError();
+    // A winner's number stands beside what it writes.
+    if constexpr (sizeof(Element) > 4) {
       return false;
+    } else {
+      return clear(winners, elements, stream) &&
+             launch(find_last<Element>, index.count, stream, index, static_cast<const Element*>(source), winners) &&
+             launch(put_winners<Element>, elements, stream, winners, static_cast<Element*>(output), elements);
     }
-    return launch(find_last<Element>, index.count, stream, index, static_cast<const Element*>(source), winners) &&
-           launch(put_winners<Element>, elements, stream, winners, static_cast<Element*>(output), elements);
-  };
-  switch (element_bytes) {
-    case 1:
-      return put(uint8_t{});
-    case 2:
-      return put(uint16_t{});
-    case 4:
-      return put(uint32_t{});
-    default:
-      return false;
-  }
+  });
 }
 
 bool put_in_lines(const LineIndex& index, int32_t element_bytes, const void* source, void* output, void* stream) {
-  const auto put = [&](auto element) {
+  return with_element(element_bytes, [&](auto element) {
     using Element = decltype(element);
     return launch(put_elements_in_lines<Element>, index.count, stream, index, static_cast<const Element*>(source),
                   static_cast<Element*>(output));
-  };
-  switch (element_bytes) {
-    case 1:
-      return put(uint8_t{});
-    case 2:
-      return put(uint16_t{});
-    case 4:
-      return put(uint32_t{});
-    case 8:
-      return put(uint64_t{});
-    case 16:
-      return put(uint4{});
-    default:
-      return false;
-  }
+  });
 }
 
 bool widen(int32_t dtype, const void* from, float* to, int64_t count, void* stream) {
@@ -307,12 +311,7 @@ bool widen(int32_t dtype, const void* from, float* to, int64_t count, void* stre
 }
 
 bool count(const Index& index, int32_t* counts, void* stream) {
-  const size_t bytes = static_cast<size_t>(index.extent) * sizeof *counts;
-  if (cudaMemsetAsync(counts, 0, bytes, static_cast<cudaStream_t>(stream)) != cudaSuccess) {
-    cudaGetLastError();
-    return false;
-  }
-  return launch(count_entries, index.count, stream, index, counts);
+  return clear(counts, index.extent, stream) && launch(count_entries, index.count, stream, index, counts);
 }
 
 bool finish(int32_t dtype, const Finish& finish, void* stream) {

@@ -7,14 +7,13 @@ writes where the tensor lies, and an operator that it cannot look into would hav
 
 from __future__ import annotations
 
-from math import prod
 from typing import Any
 
 import torch
 
 from ..index_copy import index_copy
 from ._bad_indices import note
-from ._named import INDICES, Elements, axis_of, covered, in_range, refusal_of_sizes, rows_named
+from ._named import INDICES, Elements, axis_of, covered, has_all_lines, in_range, refusal_of_sizes, rows_named
 from ._native import put_in_lines, put_last
 from ._route import route
 
@@ -150,14 +149,11 @@ def _scatter_in_place(self: Any, dim: int, index: Any, src: Any) -> Any:
         return put_into(self, axis, ids, source)
     if not self.is_contiguous():
         return self.copy_(_scatter(self, dim, index, src))
-    # With one entry for each line nobody names an element twice: so gradients of order statistics are written.
-    one_each = tuple(1 if each == axis else extent for each, extent in enumerate(self.shape))
-    if tuple(index.shape) == one_each and put_in_lines(self, axis, index, source):
-        return self
-    others = [position for position in range(self.dim()) if position != axis]
-    if all(index.shape[position] == self.shape[position] for position in others):
-        columns = prod(self.shape[axis + 1 :])
-        if put_last(self, index, index.shape[axis], columns, self.shape[axis], False, source):
+    if has_all_lines(self, axis, index):
+        # With one entry for each line nobody names an element twice: so gradients of order statistics are written.
+        if index.shape[axis] == 1 and put_in_lines(self, axis, index, source):
+            return self
+        if put_last(self, axis, index, source, wraps=False):
             return self
     put_into(self.view(-1), 0, Elements.along(self, axis, index).ids, source.reshape(-1))
     return self

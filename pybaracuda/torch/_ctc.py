@@ -13,16 +13,15 @@ from typing import Any
 import torch
 
 from ..ctc_loss import ctc_loss, ctc_loss_backward
+from ..nll_loss import REDUCTIONS
 from ._route import CPU_ALWAYS, FEW_ELEMENTS, is_plain, route
 
-__all__ = ["lengths_of"]
+__all__ = ["lengths_of", "reduced"]
 
 # Below it a call of Python's is most of the time.
 _FEW = 1 << 16
 _CONDITIONS = "float32, float64; on the CPU 65,536 log-probabilities and more"
 _INTEGERS = frozenset((torch.int32, torch.int64))
-# What stands for a reduction in the operator.
-_NONE, _MEAN, _SUM = range(3)
 
 
 def lengths_of(lengths: Any, device: Any) -> Any:
@@ -46,6 +45,15 @@ def _written(lengths: Any, device: Any) -> Any:
         numbers[begin:end] = length
         begin = end
     return found
+
+
+def reduced(losses: Any, target_lengths: Any, reduction: str, zero_infinity: bool) -> Any:
+    """Answer what the function makes of its sequences' losses: their mean is that of each over its target's length."""
+    if zero_infinity:
+        losses = torch.where(losses == torch.inf, 0.0, losses)
+    if reduction == "mean":
+        return (losses / lengths_of(target_lengths, losses.device).clamp(min=1).to(losses.dtype)).mean()
+    return losses.sum() if reduction == "sum" else losses
 
 
 def _numbers(lengths: Any) -> list[int]:
@@ -135,7 +143,9 @@ def _composed_refusal(
     lengths = [each for each in (input_lengths, target_lengths) if isinstance(each, torch.Tensor)]
     if not is_plain(log_probs, targets, *lengths):
         return "a traced call"
-    if any(each.dtype not in _INTEGERS or each.dim() != 1 for each in lengths) or not _NONE <= reduction <= _SUM:
+    if any(each.dtype not in _INTEGERS or each.dim() != 1 for each in lengths) or reduction not in range(
+        len(REDUCTIONS)
+    ):
         return "arguments that PyTorch refuses"
     return _refusal(log_probs, targets, input_lengths, target_lengths, blank)
 
@@ -152,11 +162,7 @@ def _run_composed(
     labels = _numbers(target_lengths)
     # With PyTorch's formula for its gradient: both are routes.
     found = torch.ops.aten._ctc_loss(log_probs, targets, _numbers(input_lengths), labels, blank, zero_infinity)[0]
-    if zero_infinity:
-        found = torch.where(found == torch.inf, 0.0, found)
-    if reduction == _MEAN:
-        return (found / lengths_of(labels, found.device).clamp(min=1).to(found.dtype)).mean()
-    return found.sum() if reduction == _SUM else found
+    return reduced(found, labels, REDUCTIONS[reduction], zero_infinity)
 
 
 for _overload in (".IntList", ".Tensor"):

@@ -10,12 +10,11 @@ import torch
 from .._errors import shown
 from ..ctc_loss import ctc_loss as losses
 from ..ctc_loss import ctc_loss_backward, states_of
-from ._ctc import lengths_of
+from ..nll_loss import REDUCTIONS
+from ._ctc import lengths_of, reduced
 from ._opaque import Differentiable, define
 
 __all__ = ["ctc_loss"]
-
-_REDUCTIONS = ("none", "mean", "sum")
 
 
 def _run(
@@ -161,8 +160,8 @@ def ctc_loss(
     has no derivative. Losses without a reduction and gradients have the same bits on every run, thread count, GPU and
     backend.
     """
-    if reduction not in _REDUCTIONS:
-        raise ValueError(f"reduction is {shown(reduction)}; wanted one of {', '.join(_REDUCTIONS)}")
+    if reduction not in REDUCTIONS:
+        raise ValueError(f"reduction is {shown(reduction)}; wanted one of {', '.join(REDUCTIONS)}")
     if log_probs.dim() not in (2, 3):
         raise ValueError(f"log_probs has shape {tuple(log_probs.shape)}; wanted [T, N, C] or [T, C]")
     device = log_probs.device
@@ -178,12 +177,7 @@ def ctc_loss(
             max_target_length = int(labels.max()) if labels.numel() else 0
     states_of(tuple(targets.shape), max_target_length)
     found = _CtcLoss.apply(log_probs, targets, steps, labels, blank, max_target_length, zero_infinity)[0]
-    if zero_infinity:
-        found = torch.where(found == torch.inf, 0.0, found)
-    if reduction == "mean":
-        found = (found / labels.clamp(min=1).to(found.dtype)).mean()
-    elif reduction == "sum":
-        found = found.sum()
-    elif not has_batch:
+    found = reduced(found, labels, reduction, zero_infinity)
+    if reduction == "none" and not has_batch:
         found = found.squeeze(0)
     return found.to(log_probs.dtype)

@@ -37,6 +37,7 @@ __all__ = [
     "axis_of",
     "covered",
     "from_begin",
+    "has_all_lines",
     "in_range",
     "is_readable",
     "parts",
@@ -145,6 +146,11 @@ def whole(found: Any, dtype: Any) -> Any:
     return torch.view_as_complex(found) if dtype.is_complex else found.to(dtype)
 
 
+def has_all_lines(like: Any, axis: int, index: Any) -> bool:
+    """Tell whether an index along an axis has entries in every line of a tensor, and in no other."""
+    return bool(index.shape[:axis] == like.shape[:axis] and index.shape[axis + 1 :] == like.shape[axis + 1 :])
+
+
 class Rows:
     """An index of rows of a tensor, along one of its axes or several: a segment for each row.
 
@@ -211,7 +217,7 @@ class Elements:
     def along(cls, like: Any, axis: int, index: Any) -> Elements:
         """Answer the elements that an index of the tensor's rank names, as torch.scatter does."""
         extent = like.shape[axis]
-        if index.shape[:axis] == like.shape[:axis] and index.shape[axis + 1 :] == like.shape[axis + 1 :]:
+        if has_all_lines(like, axis, index):
             columns = prod(like.shape[axis + 1 :])
             found = places(index, index.shape[axis], columns, extent, wraps=False)
             if found is not None:
@@ -251,7 +257,7 @@ def are_bins(like: Any, axis: int, index: Any) -> bool:
     """Tell whether an index names elements along the last axis, few, with entries for each row of all other axes."""
     if like.is_complex() or not is_few(like.shape[axis]) or any(extent != 1 for extent in like.shape[axis + 1 :]):
         return False
-    return bool(index.shape[:axis] == like.shape[:axis] and index.shape[axis + 1 :] == like.shape[axis + 1 :])
+    return has_all_lines(like, axis, index)
 
 
 class Bins:

@@ -137,6 +137,20 @@ def taken(operator: str, device: str) -> int:
     return int(bridge.calls(bridge.numbers[operator], _DEVICES.index(device)))
 
 
+def _bridge_for(index: Any, *others: Any) -> _Bridge | None:
+    """Answer the library, if its steps take an index, which is of int64 on a GPU, and no tensor is a subclass's."""
+    bridge = _found()
+    if isinstance(bridge, str) or any(type(each) is not torch.Tensor for each in (index, *others)):
+        return None
+    return bridge if index.device.type == "cuda" and index.dtype == torch.int64 else None
+
+
+def _enqueued(step: Any, device: Any, *arguments: Any) -> bool:
+    """Enqueue a step on the current stream of a GPU; False if nothing was launched."""
+    with torch.cuda.device(device):
+        return bool(step(*arguments, device.index, torch.cuda.current_stream().cuda_stream))
+
+
 def screen(ids: Any, extent: int) -> bool:
     """Count the entries of an index on a GPU that name no row of `extent`, reading it once; False if nobody did.
 
@@ -145,9 +159,7 @@ def screen(ids: Any, extent: int) -> bool:
     bridge = _found()
     if isinstance(bridge, str) or ids.device.type != "cuda" or ids.dtype != torch.int64 or not ids.is_contiguous():
         return False
-    with torch.cuda.device(ids.device):
-        stream = torch.cuda.current_stream().cuda_stream
-        return bool(bridge.screen(ids.data_ptr(), ids.numel(), extent, ids.device.index, stream))
+    return _enqueued(bridge.screen, ids.device, ids.data_ptr(), ids.numel(), extent)
 
 
 def places(index: Any, rows: int, columns: int, extent: int, wraps: bool) -> Any | None:
@@ -167,52 +179,42 @@ def places(index: Any, rows: int, columns: int, extent: int, wraps: bool) -> Any
     -------
     Tensor, [entries], int32
     """
-    bridge = _found()
-    if isinstance(bridge, str) or type(index) is not torch.Tensor or index.device.type != "cuda":
-        return None
-    per_row = rows * columns
-    if index.dtype != torch.int64 or index.numel() // per_row * extent * columns >= 2**31:
+    bridge = _bridge_for(index)
+    if bridge is None or index.numel() // (rows * columns) * extent * columns >= 2**31:
         return None
     index = index.contiguous()
     found = torch.empty(index.numel(), dtype=torch.int32, device=index.device)
-    sizes = (index.numel(), rows, columns, extent)
-    with torch.cuda.device(index.device):
-        stream = torch.cuda.current_stream().cuda_stream
-        taken = bridge.place(index.data_ptr(), *sizes, int(wraps), found.data_ptr(), index.device.index, stream)
-    return found if taken else None
+    sizes = (index.numel(), rows, columns, extent, int(wraps))
+    return found if _enqueued(bridge.place, index.device, index.data_ptr(), *sizes, found.data_ptr()) else None
 
 
-def put_last(self: Any, index: Any, rows: int, columns: int, extent: int, wraps: bool, source: Any) -> bool:
-    """Put elements where an index along one axis says, in place; False if that was not done here.
+def put_last(self: Any, axis: int, index: Any, source: Any, wraps: bool) -> bool:
+    """Put elements into a dense tensor where an index along an axis says, in place; False if that was not done here.
 
     Of several for one place the last stays. What names none is dropped and counted, by a replay of a CUDA graph, too.
 
     Parameters
     ----------
-    self : Tensor, [..., extent, columns]
+    self : Tensor
         Dense in row-major order, of elements of up to 4 bytes.
-    index : Tensor, [..., rows, columns]
-        Of half as many entries as the tensor has elements or more: each element's winner is looked at.
+    index, source : Tensor
+        Of the tensor's shape but for the axis; of half as many entries as it has elements or more, since each element's
+        winner is looked at.
     wraps : bool
         Whether a negative entry counts from the end.
-    source : Tensor
-        An element for each entry.
     """
-    bridge = _found()
-    if isinstance(bridge, str) or any(type(each) is not torch.Tensor for each in (self, index, source)):
-        return False
-    if index.device.type != "cuda" or index.dtype != torch.int64 or self.element_size() > 4:
+    bridge = _bridge_for(index, self, source)
+    if bridge is None or self.element_size() > 4:
         return False
     elements, entries = self.numel(), index.numel()
     if max(elements, entries) >= 2**31 or 2 * entries < elements:
         return False
     index, source = index.contiguous(), source.contiguous()
     winners = torch.empty(elements, dtype=torch.int64, device=index.device)
-    sizes = (entries, rows, columns, extent, int(wraps), self.element_size())
-    with torch.cuda.device(index.device):
-        stream = torch.cuda.current_stream().cuda_stream
-        addresses = (source.data_ptr(), self.data_ptr(), winners.data_ptr(), index.device.index, stream)
-        return bool(bridge.put_last(index.data_ptr(), *sizes, *addresses))
+    sizes = (entries, index.shape[axis], prod(self.shape[axis + 1 :]), self.shape[axis])
+    addresses = (source.data_ptr(), self.data_ptr(), winners.data_ptr())
+    options = (int(wraps), self.element_size())
+    return _enqueued(bridge.put_last, index.device, index.data_ptr(), *sizes, *options, *addresses)
 
 
 def put_in_lines(self: Any, axis: int, index: Any, source: Any) -> bool:
@@ -227,17 +229,13 @@ def put_in_lines(self: Any, axis: int, index: Any, source: Any) -> bool:
     index, source : Tensor
         Of the tensor's shape, with one element along the axis.
     """
-    bridge = _found()
-    if isinstance(bridge, str) or any(type(each) is not torch.Tensor for each in (self, index, source)):
-        return False
-    if index.device.type != "cuda" or index.dtype != torch.int64:
+    bridge = _bridge_for(index, self, source)
+    if bridge is None:
         return False
     index, source = index.contiguous(), source.contiguous()
     sizes = (index.numel(), prod(self.shape[axis + 1 :]), self.shape[axis], self.element_size())
-    with torch.cuda.device(index.device):
-        stream = torch.cuda.current_stream().cuda_stream
-        addresses = (source.data_ptr(), self.data_ptr(), index.device.index, stream)
-        return bool(bridge.put_in_lines(index.data_ptr(), *sizes, *addresses))
+    addresses = (source.data_ptr(), self.data_ptr())
+    return _enqueued(bridge.put_in_lines, index.device, index.data_ptr(), *sizes, *addresses)
 
 
 def take_dropped() -> dict[int, int]:

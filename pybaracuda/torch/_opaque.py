@@ -35,6 +35,7 @@ def define(schema: str, run: Callable[..., Any], fake: Callable[..., Any], diffe
     _library.define(schema, tags=(torch.Tag.pt2_compliant_tag,))
     operator = getattr(torch.ops.pybaracuda, name).default
 
+    # The array function itself stays open to compilers of those who call it.
     def call(*args: Any) -> Any:
         return run(*args)
 

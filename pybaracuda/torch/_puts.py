@@ -187,8 +187,8 @@ def _put_refusal(self: Any, index: Any, source: Any, accumulate: bool = False) -
 )
 def _put_in_place(self: Any, index: Any, source: Any, accumulate: bool = False) -> Any:
     index, source = index.reshape(-1), source.reshape(-1)
-    is_last = not accumulate and self.is_contiguous()
-    if is_last and put_last(self, index, index.numel(), 1, self.numel(), True, source):
+    is_dense = self.is_contiguous()
+    if is_dense and not accumulate and put_last(self.view(-1), 0, index, source, wraps=True):
         return self
     found = places(index, index.numel(), 1, self.numel(), wraps=True)
     if found is None:
@@ -197,7 +197,7 @@ def _put_in_place(self: Any, index: Any, source: Any, accumulate: bool = False) 
     named = Elements(self, found)
     if accumulate:
         return add_into(self, self, named, source)
-    if not is_last:
+    if not is_dense:
         return self.copy_(put(self.reshape(-1), 0, named.ids, source).reshape(self.shape))
     put_into(self.view(-1), 0, named.ids, source)
     return self
